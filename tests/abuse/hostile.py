@@ -32,11 +32,7 @@ TEXTS = st.one_of(
 )
 """Texts, those with control characters, half characters and great length among them."""
 
-NUMBERS = st.one_of(
-    st.integers(),
-    st.floats(),
-    st.sampled_from([0, -1, 10**400, 2**63, 1e308, 0.5]),
-)
+NUMBERS = st.one_of(st.integers(), st.floats(), st.sampled_from([0, -1, 10**400, 2**63, 1e308, 0.5]))
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXTS,
@@ -86,10 +82,7 @@ SHARINGS = st.fixed_dictionaries(
 )
 DOCUMENTS = st.one_of(
     st.fixed_dictionaries(
-        {
-            "apiVersion": _either(st.just(API_VERSION)),
-            "kind": _either(st.sampled_from(sorted(KINDS))),
-        },
+        {"apiVersion": _either(st.just(API_VERSION)), "kind": _either(st.sampled_from(sorted(KINDS)))},
         optional={
             "sharing": _either(SHARINGS),
             "memory": VALUES,

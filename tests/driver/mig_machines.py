@@ -1,9 +1,27 @@
 """Machines for tests of what is offered: their inventories, with MIG mode as the test wants it."""
 
-from tests.gpus import FakeMachine, Gpu, GpuMig, NodeConfig, NvmlDevice, load_machine, parse_config
-from tools.conformance.nodes.mig_nodes import MIG_MACHINES, look
+from dataclasses import replace
 
-__all__ = ["MIG_MACHINES", "look"]
+from tests.gpus import (
+    Device,
+    FakeMachine,
+    Gpu,
+    GpuMig,
+    Inventory,
+    NodeConfig,
+    NvmlDevice,
+    Offers,
+    Placement,
+    gpu_device_name,
+    load_machine,
+)
+from tools.conformance.nodes.mig_nodes import MIG_MACHINES, look
+from tools.conformance.nodes.mig_nodes import one_rule as rules
+
+__all__ = ["MIG_MACHINES", "look", "rules"]
+
+Instances = tuple[tuple[int, int, tuple[int, ...]], ...]
+"""What an admin makes of a GPU in MIG mode: profile id, start, and the compute profiles inside."""
 
 UNLIKE = tuple({repr(load_machine(name).product.mig): name for name in reversed(MIG_MACHINES)}.values())
 """One machine of each table of MIG profiles."""
@@ -28,9 +46,34 @@ def with_mode_on(name: str, gpus: int = 1) -> FakeMachine:
     return machine
 
 
-def rules(text: str) -> NodeConfig:
-    """A node configuration with one rule for all GPUs, in flow style: ``mig: dynamic``."""
-    return parse_config(f"{{version: v1, rules: [{{{text}}}]}}", "test")
+def make_instances(gpu: NvmlDevice, instances: Instances) -> None:
+    """Do what an admin does."""
+    for profile_id, start, inside in instances:
+        size = gpu.gpu_instance_placements(profile_id)[0].size
+        made = gpu.create_gpu_instance(profile_id, Placement(start, size))
+        for compute_profile in inside:
+            gpu.create_compute_instance(made.id, compute_profile)
+
+
+def of_first(inventory: Inventory, **changes: object) -> Inventory:
+    """The inventory with its first GPU alone, of which something is otherwise."""
+    return replace(inventory, gpus=(replace(inventory.gpus[0], **changes),))  # type: ignore[arg-type] # fields
+
+
+def only(offers: Offers) -> Device:
+    """The one device that is offered, and nothing is withheld."""
+    assert offers.withheld == ()
+    [device] = offers.devices
+    return device
+
+
+def shapes(offers: Offers) -> list[str]:
+    """The names of the devices without what says the GPU: ``whole``, ``mig-1g-10gb-6``, ``ts-4``."""
+    return [
+        one.name.removeprefix(gpu_device_name(one.pci)).removeprefix("-") or "whole"
+        for one in offers.devices
+        if one.pci is not None
+    ]
 
 
 def all_profiles(mig: GpuMig) -> NodeConfig:

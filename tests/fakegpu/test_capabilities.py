@@ -5,34 +5,16 @@ from pathlib import Path
 import pytest
 
 from fakegpu.machine.capabilities import CAPABILITIES, CAPABILITY_NODES
-from tests.gpus import FakeMachine, NvmlDevice, Placement, access_minor, build_driver_root
+from tests.driver import mig_machines
+from tests.gpus import FakeMachine, Placement, access_minor, build_driver_root
 
 THREE_G = 9
 ALWAYS = {"mig/config", "mig/monitor"}
 
 
-def gpu(machine: FakeMachine, index: int) -> NvmlDevice:
-    nvml = machine.nvml()
-    nvml.init()
-    device = nvml.device_by_index(index)
-    device.set_mig_mode(True)
-    return device
-
-
 def files(root: Path) -> set[str]:
     folder = root / CAPABILITIES
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture
-def machine() -> FakeMachine:
-    return FakeMachine.open("hgx-h100")
-
-
-@pytest.fixture
-def root(tmp_path: Path, machine: FakeMachine) -> Path:
-    """The driver root of a machine, built before there is any instance."""
-    return build_driver_root(tmp_path / "root", machine)
 
 
 @pytest.mark.parametrize(
@@ -46,10 +28,11 @@ def test_minors_are_those_of_the_kernel_driver(place: tuple[int, ...], minor: in
     assert access_minor(*place) == minor
 
 
-def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(
-    root: Path, machine: FakeMachine
-) -> None:
-    device = gpu(machine, 2)
+def test_files_and_nodes_come_with_instances_and_the_files_go_with_them(tmp_path: Path) -> None:
+    machine = FakeMachine.open("hgx-h100")
+    root = build_driver_root(tmp_path / "root", machine)
+    device = mig_machines.device(machine, 2)
+    device.set_mig_mode(True)
     instance = device.create_gpu_instance(THREE_G, Placement(4, 4))
     gi = f"gpu2/mig/gi{instance.id}"
     assert files(root) == {*ALWAYS, f"{gi}/access"}

@@ -7,14 +7,10 @@ import pytest
 
 from fakegpu.machine.capabilities import CAPABILITY_NODES
 from fakegpu.smi.topology import matrix_lines
+from tests.controller.mig_node import cut
+from tests.driver.mig_machines import device
 from tests.fakegpu.programs import Programs
 from tests.gpus import VISIBLE_NODES, Code, FakeMachine, access_minor, build_driver_root, load_machine
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> Programs:
-    """Eight A100."""
-    return Programs(tmp_path, "dgx-a100")
 
 
 def modes(programs: Programs) -> list[str]:
@@ -95,26 +91,12 @@ def test_a_container_lists_its_gpus_from_zero_as_nvml_counts_them(tmp_path: Path
     ]
 
 
-def cut_in_two(machine: FakeMachine) -> tuple[str, str]:
-    """Make a 2g and a 1g of the first GPU; the UUIDs of both."""
-    nvml = machine.nvml()
-    nvml.init()
-    gpu = nvml.device_by_index(0)
-    gpu.set_mig_mode(enabled=True)
-    profiles = {profile.name: profile.id for profile in gpu.gpu_instance_profiles()}
-    for name, start in (("2g.20gb", 0), ("1g.10gb", 2)):
-        place = next(one for one in gpu.gpu_instance_placements(profiles[name]) if one.start == start)
-        made = gpu.create_gpu_instance(profiles[name], place)
-        widest = max(gpu.compute_instance_profiles(made.id), key=lambda profile: profile.slices)
-        gpu.create_compute_instance(made.id, widest.id)
-    first, second = gpu.mig_devices()
-    return first.uuid, second.uuid
-
-
 def test_partitions_are_listed_below_their_gpu_and_in_a_container_its_own_alone(tmp_path: Path) -> None:
     machine = FakeMachine.open("hgx-h100")
     root = build_driver_root(tmp_path, machine)
-    two, one = cut_in_two(machine)
+    cut(machine, 0, slices=2, start=0)
+    cut(machine, 0, slices=1, start=2)
+    two, one = (partition.uuid for partition in device(machine).mig_devices())
     lines = listed(root).splitlines()
 
     assert lines[1:3] == [

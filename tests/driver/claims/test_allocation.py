@@ -20,21 +20,13 @@ def allocated(*results: dict[str, Any], config: list[dict[str, Any]] | None = No
 
 
 def result(request: str = "gpu", driver: str = OURS, **more: Any) -> dict[str, Any]:
-    return {
-        "request": request,
-        "driver": driver,
-        "pool": "n/gpu.nvidia.com",
-        "device": "gpu-0000-01-00-0",
-        **more,
-    }
+    device = {"pool": "n/gpu.nvidia.com", "device": "gpu-0000-01-00-0"}
+    return {"request": request, "driver": driver, **device, **more}
 
 
 def config(source: str, value: int, *requests: str, driver: str = OURS) -> dict[str, Any]:
-    return {
-        "source": source,
-        "requests": list(requests),
-        "opaque": {"driver": driver, "parameters": {"v": value}},
-    }
+    opaque = {"driver": driver, "parameters": {"v": value}}
+    return {"source": source, "requests": list(requests), "opaque": opaque}
 
 
 def test_results_of_other_drivers_in_the_same_claim_are_skipped() -> None:
@@ -50,11 +42,8 @@ def test_a_share_id_that_is_no_uuid_is_refused(share_id: Any) -> None:
 
 
 def test_share_admin_access_and_consumed_capacity_are_kept() -> None:
-    claim = read_claim(
-        allocated(result("a/b", shareID=SHARE, adminAccess=True, consumedCapacity={"memory": "1Gi"})),
-        "u-1",
-        OURS,
-    )
+    told = result("a/b", shareID=SHARE, adminAccess=True, consumedCapacity={"memory": "1Gi"})
+    claim = read_claim(allocated(told), "u-1", OURS)
 
     assert claim.devices == (
         AllocatedDevice("a/b", "n/gpu.nvidia.com", "gpu-0000-01-00-0", SHARE, True, (("memory", "1Gi"),)),

@@ -33,6 +33,7 @@ MPS = {
     "defaultPerDevicePinnedMemoryLimit": {"0": "1Gi"},
     "multiUser": True,
 }
+WRONG_MPS = {"defaultActiveThreadPercentage": True, "defaultPinnedDeviceMemoryLimit": "1Ki"}
 MPS_READ = MpsSettings(50, 8 << 30, (("0", 1 << 30),), True)
 
 
@@ -64,17 +65,9 @@ def test_every_field_is_read(document: dict[str, Any], config: object) -> None:
     [
         (
             {
+                **sharing(HEAD, "MPS", timeSlicingConfig={"interval": "Tiny"}, mpsConfig=WRONG_MPS),
                 "apiVersion": "resource.nvidia.com/v2",
-                "kind": "GpuConfig",
                 "colour": "red",
-                "sharing": {
-                    "strategy": "MPS",
-                    "timeSlicingConfig": {"interval": "Tiny"},
-                    "mpsConfig": {
-                        "defaultActiveThreadPercentage": True,
-                        "defaultPinnedDeviceMemoryLimit": "1Ki",
-                    },
-                },
             },
             (
                 "apiVersion: must be one of",

@@ -1,18 +1,17 @@
 """Names are stable, within the API's and the kernel's limits, and never a way out of a folder."""
 
-import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.devices.limits import is_dns_label
 from driver.process.sockets import checked_socket_path
 from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name, is_safe_uid
 from tests.clusters import registration_socket
 from tests.gpus import ConfigError, PciAddress, gpu_device_name, parse_gpu_device_name
 
-DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 UID = "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11"
 
 addresses = st.builds(
@@ -24,8 +23,7 @@ addresses = st.builds(
 def test_a_device_name_is_a_dns_label_and_reads_back(pci: PciAddress) -> None:
     name = gpu_device_name(pci)
 
-    assert DNS_LABEL.match(name)
-    assert len(name) <= 63
+    assert is_dns_label(name)
     assert parse_gpu_device_name(name) == pci
 
 

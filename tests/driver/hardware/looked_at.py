@@ -1,7 +1,10 @@
 """A fake machine with its sysfs, and the Discovery that looks at it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Self
 
 from driver.hardware.gpu import NOT_ASKED
 from tests.gpus import Discovery, FakeMachine, Gpu, Guard, Inventory, build_sysfs
@@ -16,7 +19,23 @@ class Node:
         self.machine = FakeMachine.open(machine)
         self.sysfs = build_sysfs(folder, self.machine)
         self.guard = Guard(deadline_seconds)
-        self.discovery = Discovery(self.machine.nvml(), self.sysfs, self.guard)
+        self.nvml = self.machine.nvml()
+        self.discovery = Discovery(self.nvml, self.sysfs, self.guard, self.machine.fabric.manager())
+
+    @classmethod
+    @contextmanager
+    def looking(cls, machine: str, folder: Path, deadline_seconds: float = 5.0) -> Iterator[Self]:
+        """One that looks for a while; what hangs then is let go."""
+        node = cls(machine, folder, deadline_seconds)
+        try:
+            yield node
+        finally:
+            node.machine.heal()
+            node.guard.close()
+
+    def has_session(self) -> bool:
+        """Whether NVML is held."""
+        return self.nvml.session.number is not None
 
     def unplug(self, gpu: int) -> None:
         """Take a GPU off the bus."""

@@ -21,16 +21,17 @@ class PciTree:
         kind: str = "0x030200",
         driver: str = "",
         group: int | None = None,
+        above: str = "devices/pci0000:80/0000:80:01.0",
     ) -> Path:
-        """Add a function, or say more of one; its folder."""
-        folder = self.root / "devices" / "pci0000:80" / "0000:80:01.0" / address
+        """Add a function, or say more of one; its folder, which is in that one."""
+        folder = self.root / above / address
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in (("vendor", vendor), ("device", device), ("class", kind)):
             (folder / name).write_text(f"{text}\n")
         links = self.root / "bus" / "pci" / "devices"
         links.mkdir(parents=True, exist_ok=True)
         if not (links / address).is_symlink():
-            (links / address).symlink_to(f"../../../devices/pci0000:80/0000:80:01.0/{address}")
+            (links / address).symlink_to(f"../../../{above}/{address}")
         if driver:
             (folder / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
         if group is not None:

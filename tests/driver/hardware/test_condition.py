@@ -10,18 +10,7 @@ from driver.hardware.condition import problems_of
 from driver.hardware.gpu import NOT_ASKED, Condition, without_answers
 from driver.health.judge import verdicts_of_problems
 from tests.driver.hardware.looked_at import Node, reasons
-from tests.gpus import (
-    Code,
-    Discovery,
-    FabricHealth,
-    FakeMachine,
-    Guard,
-    PciAddress,
-    RemappedRows,
-    build_sysfs,
-    health_of,
-    taints_of,
-)
+from tests.gpus import Code, FabricHealth, PciAddress, RemappedRows, health_of, taints_of
 
 
 def told(condition: Condition) -> tuple[list[tuple[str, str, str]], str]:
@@ -95,8 +84,8 @@ def test_a_fault_counts_on_while_its_call_fails_and_being_well_does_not(node: No
 
 
 def test_what_a_board_cannot_tell_is_asked_once_for_each_nvidia_driver(tmp_path: Path) -> None:
-    machine = FakeMachine.open("dgx-a100")
-    discovery = Discovery(machine.nvml(), build_sysfs(tmp_path, machine), Guard())
+    node = Node("dgx-a100", tmp_path)
+    machine, discovery = node.machine, node.discovery
     first = discovery.snapshot().gpus[0].condition.unsupported
     assert "unrepairable_memory" in first
     machine.fail("unrepairable_memory", gpu=0)

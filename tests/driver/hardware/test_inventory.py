@@ -1,6 +1,7 @@
 """The inventory: what NVML and sysfs tell, and that one broken GPU hides no other."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
@@ -15,7 +16,6 @@ from tests.gpus import (
     Discovery,
     FakeDevice,
     FakeMachine,
-    FakeNvml,
     GpuLost,
     Guard,
     InstanceNotFound,
@@ -38,7 +38,7 @@ def test_a_whole_gpu_is_known(node: Node) -> None:
     assert (gpu.cuda_compute_capability, gpu.memory_bytes) == ("9.0", 81559 * 2**20)
     assert (gpu.addressing_mode, gpu.numa_node, gpu.pcie_root) == ("HMM", 1, "pci0000:97")
     assert (gpu.mig_capable, gpu.mig_enabled, gpu.virtualization) == (True, False, "none")
-    assert (gpu.switch_links, gpu.links, gpu.vgpu_profile) == (18, (), None)
+    assert (gpu.switch_links, gpu.links, gpu.vgpu_profile, gpu.memory_limits) == (18, (), None, False)
 
 
 def test_a_fabric_of_several_machines_is_a_clique(tmp_path: Path) -> None:
@@ -215,22 +215,9 @@ def test_many_threads_can_ask_while_the_driver_is_reloaded(node: Node) -> None:
     addresses = [gpu.pci for gpu in node.discovery.snapshot().gpus]
     node.machine.driver_gone()
     node.machine.driver_back()
-    minors: dict[PciAddress, int] = {}
-    failures: list[NvmlCallFailed] = []
-
-    def ask(pci: PciAddress) -> None:
-        try:
-            minors[pci] = node.discovery.identity(pci).minor
-        except NvmlCallFailed as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=ask, args=(pci,)) for pci in addresses]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert failures == []
-    assert minors == {pci: index for index, pci in enumerate(addresses)}
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        asked = [pool.submit(node.discovery.identity, pci) for pci in addresses]
+        assert [one.result(10).minor for one in asked] == list(range(8))
 
 
 def test_a_job_that_misses_an_instance_leaves_the_gpu_its_one_thread(node: Node) -> None:
@@ -271,8 +258,7 @@ def test_the_most_counts_that_the_driver_has_kept_of_the_memory_of_a_board(node:
     assert kept() == 446 * 2**20
 
 
-def test_gpus_that_never_told_who_they_are_are_unread_where_the_kernel_has_them(tmp_path: Path) -> None:
-    hasty = Node("hgx-h100", tmp_path, 1.0)
+def test_gpus_that_never_told_who_they_are_are_unread_where_the_kernel_has_them(hasty: Node) -> None:
     hasty.machine.lose(3)
     hasty.machine.hang("device_by_index", gpu=6)
     hasty.machine.fail("uuid", gpu=7)
@@ -282,8 +268,6 @@ def test_gpus_that_never_told_who_they_are_are_unread_where_the_kernel_has_them(
         str(hasty.machine.pci(6)): ["hung"],
         str(hasty.machine.pci(7)): ["failing"],
     }
-    hasty.machine.heal()
-    hasty.guard.close()
 
 
 def test_a_gpu_that_nvml_never_listed_is_unread_while_the_nvidia_driver_has_it(node: Node) -> None:
@@ -302,9 +286,9 @@ def test_a_gpu_that_nvml_never_listed_is_unread_while_the_nvidia_driver_has_it(n
 def test_a_fabric_that_is_not_up_is_a_problem_of_gpus_outside_mig_mode_until_it_is(
     tmp_path: Path, state: FabricInfoState, value: str, words: str
 ) -> None:
-    machine = FakeMachine.open("gb200-tray")
+    node = Node("gb200-tray", tmp_path)
+    machine, discovery = node.machine, node.discovery
     cut(machine, 0, slices=1, start=0)
-    discovery = Discovery(machine.nvml(), tmp_path, Guard())
     before = discovery.snapshot()
 
     machine.fabric.register(state)
@@ -319,37 +303,26 @@ def test_a_fabric_that_is_not_up_is_a_problem_of_gpus_outside_mig_mode_until_it_
 
 
 def test_where_nvswitches_are_shared_out_a_gpu_waits_for_its_partition_and_is_not_ill(tmp_path: Path) -> None:
-    machine = FakeMachine.open("hgx-h100-shared-nvswitch")
-    machine.fabric.register("not-started")
-    discovery = Discovery(machine.nvml(), tmp_path, Guard(), machine.fabric.manager())
-    assert reasons(discovery.snapshot()) == {}
-
-
-class _OneAtATime:
-    """NVML of a kernel that initialises one GPU after the other."""
-
-    def __init__(self, nvml: FakeNvml) -> None:
-        self._plain = nvml.device_by_index
-        self._lock = Lock()
-
-    def device_by_index(self, index: int) -> FakeDevice:
-        with self._lock:
-            return self._plain(index)
+    node = Node("hgx-h100-shared-nvswitch", tmp_path)
+    node.machine.fabric.register("not-started")
+    assert reasons(node.discovery.snapshot()) == {}
 
 
 @pytest.mark.parametrize("is_slow", [True, False], ids=["each takes long", "each at once"])
 def test_the_first_handles_of_a_session_are_taken_with_patience(tmp_path: Path, is_slow: bool) -> None:
-    node = Node("a30-quad", tmp_path, 0.4)
-    nvml = node.machine.nvml()
-    if is_slow:
-        nvml.device_by_index = _OneAtATime(nvml).device_by_index  # type: ignore[method-assign]
-    discovery = Discovery(nvml, node.sysfs, node.guard)
-    node.machine.slow(0.6, "device_by_index")
+    with Node.looking("a30-quad", tmp_path, 0.4) as node:
+        plain, kernel = node.nvml.device_by_index, Lock()
 
-    assert reasons(discovery.snapshot()) == {}
-    assert set(reasons(discovery.snapshot())) == {0, 1, 2, 3}
-    node.machine.heal()
-    node.guard.close()
+        def one_after_the_other(index: int) -> FakeDevice:
+            with kernel:
+                return plain(index)
+
+        if is_slow:
+            node.nvml.device_by_index = one_after_the_other  # type: ignore[method-assign]
+        node.machine.slow(0.6, "device_by_index")
+
+        assert reasons(node.discovery.snapshot()) == {}
+        assert set(reasons(node.discovery.snapshot())) == {0, 1, 2, 3}
 
 
 def test_the_processes_of_a_gpu_are_told(node: Node) -> None:

@@ -8,35 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.driver.hardware.looked_at import Node
-from tests.gpus import Discovery, FakeNvml, Guard, LetGo, NvmlError, NvmlTimeout
-
-
-class Eyes:
-    """A discovery whose session can be looked at."""
-
-    def __init__(self, folder: Path, deadline_seconds: float = 5.0) -> None:
-        node = Node("a30-quad", folder)
-        self.machine = node.machine
-        self.nvml: FakeNvml = node.machine.nvml()
-        self.guard = Guard(deadline_seconds)
-        self.discovery = Discovery(self.nvml, node.sysfs, self.guard)
-        self.pci = node.machine.pci(0)
-
-    def has_session(self) -> bool:
-        """Whether NVML is held."""
-        return self.nvml.session.number is not None
+from tests.gpus import LetGo, NvmlError, NvmlTimeout
 
 
 @pytest.fixture
-def eyes(tmp_path: Path) -> Iterator[Eyes]:
-    """Four A30."""
-    eyes = Eyes(tmp_path)
-    yield eyes
-    eyes.machine.heal()
-    eyes.guard.close()
+def eyes(tmp_path: Path) -> Iterator[Node]:
+    """Four A30 whose calls have little time."""
+    with Node.looking("a30-quad", tmp_path, 0.5) as eyes:
+        yield eyes
 
 
-def test_within_the_block_no_session_is_held_nor_begun_and_the_next_call_begins_one(eyes: Eyes) -> None:
+def test_within_the_block_no_session_is_held_nor_begun_and_the_next_call_begins_one(eyes: Node) -> None:
     eyes.discovery.snapshot()
     assert eyes.has_session()
     with eyes.discovery.let_go():
@@ -45,20 +27,20 @@ def test_within_the_block_no_session_is_held_nor_begun_and_the_next_call_begins_
             eyes.discovery.snapshot()
         assert not eyes.has_session()
     assert not eyes.has_session()
-    assert eyes.discovery.identity(eyes.pci).uuid == eyes.machine.uuid(eyes.pci)
+    assert eyes.discovery.identity(eyes.machine.pci(0)).uuid == eyes.machine.uuid(eyes.machine.pci(0))
     assert eyes.has_session()
     assert len(eyes.discovery.snapshot().gpus) == 4
 
 
-def test_a_call_of_another_thread_waits_until_the_block_is_left(eyes: Eyes) -> None:
+def test_a_call_of_another_thread_waits_until_the_block_is_left(eyes: Node) -> None:
     with ThreadPoolExecutor(1) as pool:
         with eyes.discovery.let_go():
-            asked = pool.submit(eyes.discovery.identity, eyes.pci)
+            asked = pool.submit(eyes.discovery.identity, eyes.machine.pci(0))
             assert not eyes.has_session()
         assert asked.result(10).minor == 0
 
 
-def test_calls_under_way_are_waited_for(eyes: Eyes) -> None:
+def test_calls_under_way_are_waited_for(eyes: Node) -> None:
     under_way, go_on = threading.Event(), threading.Event()
 
     def job(_device: object, _watch: object) -> None:
@@ -66,7 +48,7 @@ def test_calls_under_way_are_waited_for(eyes: Eyes) -> None:
         assert go_on.wait(10)
 
     with ThreadPoolExecutor(2) as pool:
-        working = pool.submit(eyes.discovery.on_gpu, eyes.pci, job)
+        working = pool.submit(eyes.discovery.on_gpu, eyes.machine.pci(0), job)
         assert under_way.wait(10)
         with pytest.raises(LetGo, match="has not returned yet"), eyes.discovery.let_go(wait_seconds=0.01):
             raise AssertionError
@@ -77,24 +59,18 @@ def test_calls_under_way_are_waited_for(eyes: Eyes) -> None:
             assert not eyes.has_session()
 
 
-def test_a_call_that_hangs_holds_its_gpu_so_nothing_is_let_go_of(tmp_path: Path) -> None:
-    eyes = Eyes(tmp_path, deadline_seconds=0.5)
+def test_a_call_that_hangs_holds_its_gpu_so_nothing_is_let_go_of(eyes: Node) -> None:
     eyes.discovery.snapshot()
     eyes.machine.hang("uuid")
     with pytest.raises(NvmlTimeout):
-        eyes.discovery.identity(eyes.pci)
+        eyes.discovery.identity(eyes.machine.pci(0))
     with pytest.raises(LetGo, match="does not return"), eyes.discovery.let_go():
         raise AssertionError
-    eyes.machine.heal()
-    eyes.guard.close()
 
 
 @pytest.mark.parametrize("how", ["hang", "fail"])
-def test_a_session_that_does_not_end_is_not_let_go_of(tmp_path: Path, how: str) -> None:
-    eyes = Eyes(tmp_path, deadline_seconds=0.5)
+def test_a_session_that_does_not_end_is_not_let_go_of(eyes: Node, how: str) -> None:
     eyes.discovery.snapshot()
     getattr(eyes.machine, how)("shutdown")
     with pytest.raises(NvmlError, match="nvmlShutdown"), eyes.discovery.let_go():
         raise AssertionError
-    eyes.machine.heal()
-    eyes.guard.close()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.driver.hardware.looked_at import Node, reasons
+from tests.driver.mig_machines import device
 
 R615 = "615.71.09"
 
@@ -25,12 +26,6 @@ def test_a_gpu_with_such_a_driver_on_a_node_with_cgroup_v2_has_limits(four: Node
     assert inventory.cgroup_v2
     assert [gpu.memory_limits for gpu in inventory.gpus] == [True] * 4
     assert reasons(inventory) == {}
-
-
-def test_an_older_driver_has_none_and_nothing_is_wrong(node: Node) -> None:
-    inventory = node.discovery.snapshot()
-    assert {gpu.memory_limits for gpu in inventory.gpus} == {False}
-    assert (inventory.problems, reasons(inventory)) == ((), {})
 
 
 def test_on_a_node_with_cgroup_v1_nobody_is_asked(four: Node) -> None:
@@ -56,28 +51,23 @@ def test_a_gpu_in_mig_mode_keeps_what_it_said_before(node: Node) -> None:
     node.machine.driver_gone()
     node.machine.driver_back(R615)
     assert set(limits(node)) == {True}
-    nvml = node.machine.nvml()
-    nvml.init()
-    nvml.device_by_index(0).set_mig_mode(enabled=True)
+    device(node.machine).set_mig_mode(enabled=True)
     assert set(limits(node)) == {True}
 
 
 def test_a_no_of_a_gpu_that_was_in_mig_mode_from_the_beginning_says_nothing(node: Node) -> None:
     node.machine.driver_gone()
     node.machine.driver_back(R615)
-    nvml = node.machine.nvml()
-    nvml.init()
-    nvml.device_by_index(0).set_mig_mode(enabled=True)
+    first = device(node.machine)
+    first.set_mig_mode(enabled=True)
     gpus = node.discovery.snapshot().gpus
     assert (gpus[0].memory_limits, gpus[1].memory_limits) == (None, True)
     assert "memory_limits" not in gpus[0].unanswered
-    nvml.device_by_index(0).set_mig_mode(enabled=False)
+    first.set_mig_mode(enabled=False)
     assert set(limits(node)) == {True}
 
 
 def test_limits_that_the_root_has_tell_it_too(four: Node, tmp_path: Path) -> None:
     four.machine.pretend_cgroups(tmp_path / "groups")
-    nvml = four.machine.nvml()
-    nvml.init()
-    nvml.device_by_index(0).set_memory_limits("/sys/fs/cgroup", 0, 2**30)
+    device(four.machine).set_memory_limits("/sys/fs/cgroup", 0, 2**30)
     assert limits(four) == [True] * 4

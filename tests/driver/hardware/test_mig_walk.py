@@ -2,23 +2,21 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.controller.mig_node import cut
-from tests.driver.hardware.looked_at import Node as LookedAt
-from tests.driver.hardware.looked_at import reasons
+from tests.driver.hardware.looked_at import Node, reasons
+from tests.driver.mig_machines import device
 from tests.gpus import (
     Code,
-    ComputeInstance,
     Discovery,
     FakeDevice,
     FakeMachine,
     FakeNvml,
     Gpu,
-    GpuInstance,
     Guard,
-    MigDevice,
 )
 
 
@@ -27,23 +25,12 @@ class BusyDevice(FakeDevice):
 
     before: dict[str, Callable[[], None]]
 
-    def _happens(self, call: str) -> None:
-        self.before.pop(call, lambda: None)()
-
-    def gpu_instances(self) -> tuple[GpuInstance, ...]:
-        self._happens("gpu_instances")
-        return super().gpu_instances()
-
-    def mig_devices(self) -> tuple[MigDevice, ...]:
-        self._happens("mig_devices")
-        return super().mig_devices()
-
-    def compute_instances(self, gpu_instance_id: int) -> tuple[ComputeInstance, ...]:
-        self._happens("compute_instances")
-        return super().compute_instances(gpu_instance_id)
+    def __getattribute__(self, name: str) -> Any:
+        super().__getattribute__("before").pop(name, lambda: None)()
+        return super().__getattribute__(name)
 
 
-class Node:
+class Busy:
     """One H100 with two partitions, at which somebody looks while another one works on it."""
 
     def __init__(self, guard: Guard) -> None:
@@ -71,18 +58,16 @@ class Node:
 
     def destroy(self, gpu_instance_id: int) -> None:
         """Do what the plugin does when a claim ends."""
-        nvml = self.machine.nvml()
-        nvml.init()
-        device = nvml.device_by_index(0)
-        for inside in device.compute_instances(gpu_instance_id):
-            device.destroy_compute_instance(gpu_instance_id, inside.id)
-        device.destroy_gpu_instance(gpu_instance_id)
+        gpu = device(self.machine)
+        for inside in gpu.compute_instances(gpu_instance_id):
+            gpu.destroy_compute_instance(gpu_instance_id, inside.id)
+        gpu.destroy_gpu_instance(gpu_instance_id)
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def busy() -> Iterator[Busy]:
     guard = Guard()
-    yield Node(guard)
+    yield Busy(guard)
     guard.close()
 
 
@@ -93,85 +78,73 @@ def _profiles(gpu: Gpu) -> list[str]:
 
 
 @pytest.mark.parametrize("call", ["gpu_instances", "mig_devices", "compute_instances"])
-def test_an_instance_that_is_destroyed_during_a_look_is_absent(node: Node, call: str) -> None:
-    mig = node.look().mig
+def test_an_instance_that_is_destroyed_during_a_look_is_absent(busy: Busy, call: str) -> None:
+    mig = busy.look().mig
     assert mig is not None
     small = next(one for one in mig.partitions if one.profile == "1g.10gb")
-    node.before[call] = lambda: node.destroy(small.gpu_instance.id)
+    busy.before[call] = lambda: busy.destroy(small.gpu_instance.id)
 
-    gpu = node.look()
+    gpu = busy.look()
 
     assert gpu.problems == ()
-    assert node.before == {}
+    assert busy.before == {}
     assert _profiles(gpu) == ["3g.40gb"]
 
 
 @pytest.mark.parametrize("call", ["gpu_instances", "mig_devices"])
-def test_a_list_that_names_what_went_away_is_read_once_more(node: Node, call: str) -> None:
-    before = node.look()
-    node.machine.fail(call, 0, Code.NOT_FOUND, times=1)
-    assert node.look() == before
+def test_a_list_that_names_what_went_away_is_read_once_more(busy: Busy, call: str) -> None:
+    before = busy.look()
+    busy.machine.fail(call, 0, Code.NOT_FOUND, times=1)
+    assert busy.look() == before
 
 
-def test_not_found_of_an_instance_that_is_there_is_a_fault_and_changes_nothing(node: Node) -> None:
-    before = node.look()
-    node.machine.fail("compute_instances", 0, Code.NOT_FOUND)
+def test_not_found_of_an_instance_that_is_there_is_a_fault_and_changes_nothing(busy: Busy) -> None:
+    before = busy.look()
+    busy.machine.fail("compute_instances", 0, Code.NOT_FOUND)
 
-    gpu = node.look()
+    gpu = busy.look()
 
     assert gpu.mig == before.mig
     assert [problem.reason for problem in gpu.problems] == ["failing"]
 
 
-def test_a_field_that_the_driver_does_not_know_is_told_by_the_architecture(node: Node) -> None:
-    node.machine.fail("mig_without_reset", 0, Code.INVALID_ARGUMENT)
-    gpu = node.look()
+def test_a_field_that_the_driver_does_not_know_is_told_by_the_architecture(busy: Busy) -> None:
+    busy.machine.fail("mig_without_reset", 0, Code.INVALID_ARGUMENT)
+    gpu = busy.look()
     assert gpu.mig is not None
     assert (gpu.mig.without_reset, gpu.problems, gpu.unanswered) == (True, (), frozenset())
-
-
-@pytest.fixture
-def cards(tmp_path: Path) -> Iterator[LookedAt]:
-    """Eight H100 with a sysfs."""
-    cards = LookedAt("hgx-h100", tmp_path)
-    yield cards
-    cards.guard.close()
 
 
 PROFILES = ("gpu_instance_profiles", "gpu_instance_placements")
 
 
 @pytest.mark.parametrize("call", PROFILES)
-def test_what_a_gpu_offers_is_read_once(cards: LookedAt, call: str) -> None:
-    before = cards.discovery.snapshot()
-    cards.machine.fail(call)
-    assert cards.discovery.snapshot() == before
+def test_what_a_gpu_offers_is_read_once(node: Node, call: str) -> None:
+    before = node.discovery.snapshot()
+    node.machine.fail(call)
+    assert node.discovery.snapshot() == before
 
 
 @pytest.mark.parametrize("call", PROFILES)
-def test_what_a_gpu_offers_is_read_anew_with_the_session_until_it_was_read(
-    cards: LookedAt, call: str
-) -> None:
-    before = cards.discovery.snapshot()
-    cards.machine.fail(call, gpu=1)
-    cards.discovery.close()
+def test_what_a_gpu_offers_is_read_anew_with_the_session_until_it_was_read(node: Node, call: str) -> None:
+    before = node.discovery.snapshot()
+    node.machine.fail(call, gpu=1)
+    node.discovery.close()
     for _ in range(2):
-        failing = cards.discovery.snapshot()
+        failing = node.discovery.snapshot()
         assert reasons(failing) == {1: ["failing"]}
         assert failing.gpus[1].mig == before.gpus[1].mig
-    cards.machine.heal()
-    assert cards.discovery.snapshot() == before
+    node.machine.heal()
+    assert node.discovery.snapshot() == before
 
 
 @pytest.mark.parametrize("call", PROFILES)
-def test_what_a_gpu_offers_is_read_anew_in_another_mode_and_of_another_board(
-    cards: LookedAt, call: str
-) -> None:
-    cards.discovery.snapshot()
-    cut(cards.machine, 0, slices=1, start=6)
-    cards.machine.replace_board(3)
-    cards.machine.fail(call)
-    after = cards.discovery.snapshot()
+def test_what_a_gpu_offers_is_read_anew_in_another_mode_and_of_another_board(node: Node, call: str) -> None:
+    node.discovery.snapshot()
+    cut(node.machine, 0, slices=1, start=6)
+    node.machine.replace_board(3)
+    node.machine.fail(call)
+    after = node.discovery.snapshot()
     assert [gpu.index for gpu in after.gpus if gpu.problems] == [0, 3]
     assert after.gpus[0].mig is not None
     assert after.gpus[3].mig is None

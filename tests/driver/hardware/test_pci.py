@@ -7,28 +7,11 @@ import pytest
 
 from driver.hardware import pci
 from driver.hardware.pci import PRODUCTS, product_name
+from tests.driver.hardware.pci_trees import PciTree
 from tests.gpus import PciAddress, known_machines, load_machine
 
 Question = Callable[["Path", PciAddress], object]
 GPU = PciAddress.parse("0000:8a:00.0")
-
-
-def _function(
-    sysfs: Path,
-    address: str = "0000:8a:00.0",
-    vendor: str = "0x10de",
-    kind: str = "0x030200",
-    device_path: str = "devices/pci0000:80/0000:80:01.0",
-) -> Path:
-    """One function as the kernel shows it, with the link from bus/pci/devices."""
-    device = sysfs / device_path / address
-    device.mkdir(parents=True)
-    (device / "vendor").write_text(f"{vendor}\n")
-    (device / "class").write_text(f"{kind}\n")
-    links = sysfs / "bus/pci/devices"
-    links.mkdir(parents=True, exist_ok=True)
-    (links / address).symlink_to(f"../../../{device_path}/{address}")
-    return device
 
 
 def test_without_sysfs_there_are_no_functions_and_nothing_is_known(tmp_path: Path) -> None:
@@ -59,12 +42,12 @@ SWITCH = f"{BRIDGE}/0000:81:00.0/0000:82:04.0"
 def test_what_a_file_says_is_read_or_unknown(
     tmp_path: Path, question: Question, file: str, text: str, answer: object
 ) -> None:
-    (_function(tmp_path) / file).write_text(text)
+    (PciTree(tmp_path).function(str(GPU)) / file).write_text(text)
     assert question(tmp_path, GPU) == answer
 
 
 @pytest.mark.parametrize(
-    ("device_path", "root", "switches"),
+    ("above", "root", "switches"),
     [
         (BRIDGE, "pci0000:80", ()),
         ("devices/pci0000:80", "pci0000:80", ()),
@@ -76,14 +59,14 @@ def test_what_a_file_says_is_read_or_unknown(
     ],
 )
 def test_root_and_switches_are_what_lies_above_the_function(
-    tmp_path: Path, device_path: str, root: str | None, switches: tuple[str, ...]
+    tmp_path: Path, above: str, root: str | None, switches: tuple[str, ...]
 ) -> None:
-    _function(tmp_path, device_path=device_path)
+    PciTree(tmp_path).function(str(GPU), above=above)
     assert (pci.pcie_root(tmp_path, GPU), pci.pcie_switches(tmp_path, GPU)) == (root, switches)
 
 
 def test_a_link_to_another_function_gives_no_root(tmp_path: Path) -> None:
-    _function(tmp_path)
+    PciTree(tmp_path).function(str(GPU))
     link = tmp_path / "bus/pci/devices/0000:8a:00.0"
     link.unlink()
     link.symlink_to("../../../devices/pci0000:80/0000:80:01.0/0000:8b:00.0")
@@ -91,13 +74,12 @@ def test_a_link_to_another_function_gives_no_root(tmp_path: Path) -> None:
 
 
 def test_the_bound_driver_is_named(tmp_path: Path) -> None:
-    device = _function(tmp_path)
-    (device / "driver").symlink_to("../../../../bus/pci/drivers/vfio-pci")
+    PciTree(tmp_path).function(str(GPU), driver="vfio-pci")
     assert pci.bound_driver(tmp_path, GPU) == "vfio-pci"
 
 
 def test_only_card_and_render_nodes_are_drm_nodes(tmp_path: Path) -> None:
-    device = _function(tmp_path)
+    device = PciTree(tmp_path).function(str(GPU))
     for name in ("renderD130", "card2", "controlD66", "card2-DP-1", "version"):
         (device / "drm" / name).mkdir(parents=True)
     assert pci.drm_nodes(tmp_path, GPU) == ("card2", "renderD130")

@@ -65,28 +65,16 @@ def test_a_function_that_does_not_tell_what_it_is_is_none(tree: PciTree) -> None
 
 def test_only_memory_regions_of_the_function_itself_are_addressable(tree: PciTree) -> None:
     tree.function(GPU)
-    virtual = (2048 * MIB, MEMORY_64)
-    empty = (0, 0)
-    tree.regions(
-        GPU,
-        (16 * MIB, MEMORY),
-        (256 * MIB, MEMORY_64),
-        empty,
-        (32 * MIB, MEMORY_64),
-        empty,
-        (128, IO_PORTS),
-        (MIB // 2, MEMORY),  # the expansion ROM
-        virtual,
-    )
-    function = seen(tree)
-    assert function.addressable_bytes == 304 * MIB
+    own = [(16 * MIB, MEMORY), (256 * MIB, MEMORY_64), (0, 0), (32 * MIB, MEMORY_64), (0, 0), (128, IO_PORTS)]
+    expansion_rom, virtual = (MIB // 2, MEMORY), (2048 * MIB, MEMORY_64)
+    tree.regions(GPU, *own, expansion_rom, virtual)
+    assert seen(tree).addressable_bytes == 304 * MIB
 
 
 @pytest.mark.parametrize("text", ["", "0x0 0x0\n", "a b c d\n", "nonsense\n"])
 def test_regions_that_cannot_be_read_are_unknown(tree: PciTree, text: str) -> None:
     (tree.function(GPU) / "resource").write_text(text)
-    function = seen(tree)
-    assert function.addressable_bytes is None
+    assert seen(tree).addressable_bytes is None
 
 
 def test_a_group_holds_all_of_its_functions(tree: PciTree) -> None:
@@ -105,8 +93,7 @@ def test_a_group_holds_all_of_its_functions(tree: PciTree) -> None:
 def test_a_group_that_vfio_invented_guards_nothing(tree: PciTree) -> None:
     tree.function(GPU, driver="vfio-pci", group=3)
     tree.name_group(3, "vfio-noiommu")
-    function = seen(tree)
-    assert function.iommu_group is None
+    assert seen(tree).iommu_group is None
     assert iommu_group_of(tree.root, at(GPU)) is None
     assert pci_view(tree.root).groups == ()
 
@@ -128,11 +115,9 @@ def test_virtual_functions_are_listed_by_their_numbers(tree: PciTree) -> None:
 def test_a_vfio_device_counts_with_its_node_alone(tree: PciTree) -> None:
     folder = tree.function(GPU, driver="vfio-pci")
     (folder / "vfio-dev" / "vfio7").mkdir(parents=True)
-    without = seen(tree)
-    assert without.vfio_device is None
+    assert seen(tree).vfio_device is None
     (folder / "vfio-dev" / "vfio7" / "dev").write_text("511:7\n")
-    having = seen(tree)
-    assert having.vfio_device == "vfio7"
+    assert seen(tree).vfio_device == "vfio7"
 
 
 def test_iommufd_is_there_with_its_device_and_not_with_an_iommu(tree: PciTree) -> None:

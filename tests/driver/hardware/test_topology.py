@@ -60,12 +60,16 @@ def test_a_gpu_whose_clique_was_never_told_is_with_the_others_unless_they_differ
     assert nvlink_peers([unanswered, *alike, other])[_pci(0)] == ()
 
 
+def _linked(links: set[tuple[int, int]]) -> list[Gpu]:
+    return [_gpu(number, *(other for one, other in links if one == number)) for number in range(16)]
+
+
 pairs = st.sets(st.tuples(st.integers(0, 15), st.integers(0, 15)).filter(lambda pair: pair[0] != pair[1]))
 
 
 @given(pairs)
 def test_peers_are_mutual_and_share_an_island(links: set[tuple[int, int]]) -> None:
-    gpus = [_gpu(number, *(other for one, other in links if one == number)) for number in range(16)]
+    gpus = _linked(links)
     islands, peers = nvlink_islands(gpus), nvlink_peers(gpus)
     assert set(islands) == set(peers)
     for one, others in peers.items():
@@ -76,7 +80,7 @@ def test_peers_are_mutual_and_share_an_island(links: set[tuple[int, int]]) -> No
 
 @given(pairs)
 def test_everybody_in_a_mesh_has_links_to_everybody_else(links: set[tuple[int, int]]) -> None:
-    gpus = [_gpu(number, *(other for one, other in links if one == number)) for number in range(16)]
+    gpus = _linked(links)
     meshes, peers = nvlink_meshes(gpus), nvlink_peers(gpus)
     assert set(meshes) == set(peers)
     for one, other in combinations(meshes, 2):
@@ -85,7 +89,7 @@ def test_everybody_in_a_mesh_has_links_to_everybody_else(links: set[tuple[int, i
 
 @given(pairs, st.permutations(range(16)))
 def test_ids_do_not_depend_on_the_order_of_the_gpus(links: set[tuple[int, int]], order: list[int]) -> None:
-    gpus = [_gpu(number, *(other for one, other in links if one == number)) for number in range(16)]
+    gpus = _linked(links)
     assert nvlink_islands(gpus) == nvlink_islands([gpus[number] for number in order])
 
 
@@ -99,19 +103,11 @@ def test_links_are_counted_for_each_peer_and_through_switches_the_fewer_count() 
 
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "topology.md"
-LOOK_ON = frozenset(
-    {
-        "a100-vgpu-guest",
-        "a100-vgpu-guest-quad",
-        "a30-passthrough-guest",
-        "a30-vgpu-guest",
-        "l40s-vgpu-unlicensed",
-        "passthrough-quad",
-        "vgpu-and-passthrough",
-        "vgpu-host-a100-mdev",
-        "vgpu-host-l40s",
-    }
-)
+LOOK_ON = {
+    *("a100-vgpu-guest", "a100-vgpu-guest-quad", "a30-passthrough-guest", "a30-vgpu-guest"),
+    *("l40s-vgpu-unlicensed", "passthrough-quad", "vgpu-and-passthrough", "vgpu-host-a100-mdev"),
+    "vgpu-host-l40s",
+}
 """Guests and hosts of virtual machines: no links reach into those, and none are shown of these."""
 
 Sizes = tuple[list[int], list[int]]

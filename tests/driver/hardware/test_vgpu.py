@@ -13,27 +13,28 @@ COMPUTE, WORKSTATION = "NVIDIA Virtual Compute Server", "NVIDIA RTX Virtual Work
 
 
 @pytest.mark.parametrize(
-    ("name", "board", "slices", "gigabytes", "series"),
+    ("name", "board", "slices", "gigabytes", "series", "isolates"),
     [
-        ("GRID A100-40C", "A100", None, 40, "C"),
-        ("GRID A100X-4-20C", "A100X", 4, 20, "C"),
-        ("GRID A100D-1-10CME", "A100D", 1, 10, "CME"),
-        ("NVIDIA A30-2-12C", "A30", 2, 12, "C"),
-        ("NVIDIA L40S-48Q", "L40S", None, 48, "Q"),
-        ("GRID T4-2B4", "T4", None, 2, "B"),
-        ("NVIDIA RTX Pro 6000 Blackwell DC-96Q", "RTX Pro 6000 Blackwell DC", None, 96, "Q"),
-        ("NVIDIA RTX Pro 6000 Blackwell DC-2-24Q", "RTX Pro 6000 Blackwell DC", 2, 24, "Q"),
-        ("A100-1-5C", "A100", 1, 5, "C"),
+        ("GRID A100-40C", "A100", None, 40, "C", False),
+        ("GRID A100X-4-20C", "A100X", 4, 20, "C", True),
+        ("GRID A100D-1-10CME", "A100D", 1, 10, "CME", True),
+        ("NVIDIA A30-2-12C", "A30", 2, 12, "C", True),
+        ("NVIDIA L40S-48Q", "L40S", None, 48, "Q", False),
+        ("GRID T4-2B4", "T4", None, 2, "B", False),
+        ("NVIDIA RTX Pro 6000 Blackwell DC-96Q", "RTX Pro 6000 Blackwell DC", None, 96, "Q", False),
+        ("NVIDIA RTX Pro 6000 Blackwell DC-2-24Q", "RTX Pro 6000 Blackwell DC", 2, 24, "Q", False),
+        ("NVIDIA RTX Pro 6000 Blackwell DC-2-48Q", "RTX Pro 6000 Blackwell DC", 2, 48, "Q", True),
+        ("A100-1-5C", "A100", 1, 5, "C", True),
     ],
 )
-def test_a_name_says_what_the_vgpu_is(
-    name: str, board: str, slices: int | None, gigabytes: int, series: str
+def test_a_name_says_what_the_vgpu_is_and_whether_its_memory_is_its_own(
+    name: str, board: str, slices: int | None, gigabytes: int, series: str, isolates: bool
 ) -> None:
     kind = "time-sliced" if slices is None else "mig-backed"
     found = parse_profile(name)
 
     assert found == VgpuProfile(vgpu_profile(name), board, slices, gigabytes, series)
-    assert found.kind == kind
+    assert (found.kind, found.isolates_memory) == (kind, isolates)
 
 
 @pytest.mark.parametrize(
@@ -42,24 +43,6 @@ def test_a_name_says_what_the_vgpu_is(
 def test_other_names_are_no_profiles(name: str) -> None:
     assert name == "A100-9-5C" or parse_profile(name) is None
     assert name != "A100-9-5C" or parse_profile(name) == VgpuProfile("A100-9-5C", "A100-9", None, 5, "C")
-
-
-@pytest.mark.parametrize(
-    ("name", "isolates"),
-    [
-        ("A100-10C", False),
-        ("A30-2-12C", True),
-        ("A100-1-5CME", True),
-        ("RTX Pro 6000 Blackwell DC-96Q", False),
-        ("RTX Pro 6000 Blackwell DC-2-48Q", True),
-        ("RTX Pro 6000 Blackwell DC-2-24Q", False),
-    ],
-)
-def test_memory_is_isolated_where_an_instance_is_its_own(name: str, isolates: bool) -> None:
-    found = parse_profile(name)
-
-    assert found is not None
-    assert found.isolates_memory is isolates
 
 
 def test_the_feature_in_use_decides() -> None:

@@ -8,49 +8,32 @@ import pytest
 from driver.fabric.api import FabricGpu, FabricPartition
 from driver.hardware.call_effects import FABRIC_PARTITIONS
 from driver.kinds.fabric import KnownGpu, by_size, in_common, physical_ids
-from tests.gpus import (
-    DRIVER_NAME,
-    Discovery,
-    FakeMachine,
-    Gpu,
-    Guard,
-    Offers,
-    PciAddress,
-    build_sysfs,
-    device_faults,
-    node_offers,
-    parse_config,
-)
+from tests.driver.hardware.looked_at import Node
+from tests.driver.mig_machines import rules
+from tests.gpus import DRIVER_NAME, Gpu, Offers, PciAddress, device_faults, node_offers
 
 ONE, TWO, THREE = (PciAddress(0, bus, 0, 0) for bus in (0x1B, 0x43, 0x52))
 
 
 @pytest.fixture
-def machine() -> FakeMachine:
+def node(tmp_path: Path) -> Iterator[Node]:
     """Eight H100 in shared NVSwitch mode."""
-    return FakeMachine.open("hgx-h100-shared-nvswitch")
+    with Node.looking("hgx-h100-shared-nvswitch", tmp_path) as node:
+        yield node
 
 
-@pytest.fixture
-def discovery(machine: FakeMachine, tmp_path: Path) -> Iterator[Discovery]:
-    """What looks at it."""
-    guard = Guard()
-    yield Discovery(machine.nvml(), build_sysfs(tmp_path, machine), guard, machine.fabric.manager())
-    guard.close()
-
-
-def offers(discovery: Discovery, rule: str = "offer: whole") -> Offers:
-    return node_offers(discovery.snapshot(), parse_config(f"version: v1\nrules: [{{{rule}}}]", "test"))
+def offers(node: Node, rule: str = "offer: whole") -> Offers:
+    return node_offers(node.discovery.snapshot(), rules(rule))
 
 
 def gpu(pci: PciAddress, module_id: int | None) -> Gpu:
     return Gpu(pci, f"GPU-{pci.bus}", 0, 0, module_id=module_id)
 
 
-def test_a_whole_gpu_says_its_module_and_its_partition_of_each_size(discovery: Discovery) -> None:
+def test_a_whole_gpu_says_its_module_and_its_partition_of_each_size(node: Node) -> None:
     found = {
         str(device.pci): {name: value for name, value in device.attributes.items() if name in NAMES}
-        for device in offers(discovery).devices
+        for device in offers(node).devices
     }
     assert found["0000:1b:00.0"] == dict(zip(NAMES, (2, 8, 3, 1, 0), strict=True))
     assert found["0000:df:00.0"] == dict(zip(NAMES, (6, 12, 5, 2, 0), strict=True))
@@ -69,40 +52,36 @@ NAMES = ("gpuModuleID", "partition1", "partition2", "partition4", "partition8")
         "offer: whole, shared: {strategy: MPS, memory: {step: 5Gi}}",
     ],
 )
-def test_the_api_server_takes_what_a_gpu_says_in_every_form(discovery: Discovery, rule: str) -> None:
-    devices = offers(discovery, rule).devices
+def test_the_api_server_takes_what_a_gpu_says_in_every_form(node: Node, rule: str) -> None:
+    devices = offers(node, rule).devices
     assert {fault for device in devices for fault in device_faults(device, DRIVER_NAME)} == set()
     whole = [device for device in devices if device.attributes["type"] == "gpu"]
     assert len(whole) == 8
     assert all({"nvlinkDomain", "nvlinkMesh", *NAMES} <= device.attributes.keys() for device in whole)
 
 
-def test_partitions_of_mig_say_nothing_of_it(discovery: Discovery) -> None:
-    cut = [one for one in offers(discovery, "mig: dynamic").devices if one.attributes["type"] == "mig"]
+def test_partitions_of_mig_say_nothing_of_it(node: Node) -> None:
+    cut = [one for one in offers(node, "mig: dynamic").devices if one.attributes["type"] == "mig"]
     assert cut
     assert not any(device.attributes.keys() & set(NAMES) for device in cut)
 
 
 def test_a_node_without_a_shared_fabric_says_nothing_of_it(tmp_path: Path) -> None:
-    machine, guard = FakeMachine.open("hgx-h100"), Guard()
-    discovery = Discovery(machine.nvml(), build_sysfs(tmp_path, machine), guard, machine.fabric.manager())
-    assert not any(device.attributes.keys() & set(NAMES) for device in offers(discovery).devices)
-    assert not offers(discovery).doubts
-    machine.fabric.start(shared=True, keeps=False)
-    assert all(set(NAMES) <= device.attributes.keys() for device in offers(discovery).devices)
-    guard.close()
+    with Node.looking("hgx-h100", tmp_path) as node:
+        assert not any(device.attributes.keys() & set(NAMES) for device in offers(node).devices)
+        assert not offers(node).doubts
+        node.machine.fabric.start(shared=True, keeps=False)
+        assert all(set(NAMES) <= device.attributes.keys() for device in offers(node).devices)
 
 
-def test_what_a_fabric_manager_never_told_leaves_a_doubt_of_the_attributes_alone(
-    machine: FakeMachine, discovery: Discovery
-) -> None:
-    machine.fabric.fail("partitions", -8)
-    found = offers(discovery)
+def test_what_a_fabric_manager_never_told_leaves_a_doubt_of_the_attributes_alone(node: Node) -> None:
+    node.machine.fabric.fail("partitions", -8)
+    found = offers(node)
     assert len(found.devices) == 8
     assert {doubt.whole for doubt in found.doubts} == {False}
-    assert discovery.snapshot().gpus[0].unanswered == {FABRIC_PARTITIONS}
-    machine.fabric.heal()
-    assert offers(discovery).doubts == ()
+    assert node.discovery.snapshot().gpus[0].unanswered == {FABRIC_PARTITIONS}
+    node.machine.fabric.heal()
+    assert offers(node).doubts == ()
 
 
 def test_a_device_of_several_gpus_says_what_all_of_them_say() -> None:

@@ -1,12 +1,12 @@
 """A device's name tells its kind, and each kind reads the names that it gives and no others."""
 
-import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from driver.devices.limits import is_dns_label
 from driver.devices.names import shared_device_name
 from driver.kinds.partition.kind import STATIC
 from driver.kinds.partition.names import static_device_name
@@ -22,8 +22,6 @@ from tests.gpus import (
     partition_device_name,
     unshared_name,
 )
-
-DNS_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 
 addresses = st.builds(
     PciAddress, st.integers(0, 0xFFFFFFFF), st.integers(0, 255), st.integers(0, 31), st.integers(0, 7)
@@ -47,8 +45,7 @@ def test_the_name_of_a_shared_device_says_what_is_shared_and_how(
 
         shared = shared_device_name(base, form)
 
-        assert DNS_LABEL.match(shared)
-        assert len(shared) <= 63
+        assert is_dns_label(shared)
         assert unshared_name(shared) == base == unshared_name(base)
         assert KINDS.parse(shared) == replace(unshared, device=shared, shared=form)
 

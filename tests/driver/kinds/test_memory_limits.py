@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from driver.devices.limits import MAX_ATTRIBUTES_AND_CAPACITIES
-from tests.driver.mig_machines import UNLIKE, rules
+from tests.driver.mig_machines import UNLIKE, of_first, only, rules
 from tests.gpus import (
     DRIVER_NAME,
     Device,
@@ -25,8 +25,7 @@ SERVED = "{strategy: MPS, shares: 4}"
 
 def node(machine: str = "l4-quad", **gpu: object) -> Inventory:
     """The first GPU of a machine, of which something may be otherwise."""
-    found = looked_at(machine, "delivered")
-    return replace(found, gpus=(replace(found.gpus[0], **gpu),))  # type: ignore[arg-type] # fields
+    return of_first(looked_at(machine, "delivered"), **gpu)
 
 
 def with_r615(machine: str) -> Inventory:
@@ -41,10 +40,7 @@ def offered(rule: str, inventory: Inventory | None = None) -> Offers:
 
 
 def one(rule: str, inventory: Inventory | None = None) -> Device:
-    offers = offered(rule, inventory)
-    assert offers.withheld == ()
-    [device] = offers.devices
-    return device
+    return only(offered(rule, inventory))
 
 
 def told(device: Device) -> tuple[object, object, object]:

@@ -31,13 +31,16 @@ def type_of(device: dict[str, Any]) -> str:
 
 
 @cache
+def all_devices() -> list[dict[str, Any]]:
+    return [one for name in MACHINES for plan in all_plans(name).values() for one in devices(plan)]
+
+
+@cache
 def published() -> dict[str, set[str]]:
     """The unshared names that nodes publish, by the attribute ``type``; toys beside them."""
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for machine in MACHINES:
-        for planned in all_plans(machine).values():
-            for device in devices(planned):
-                found[type_of(device)].add(unshared_name(str(device["name"])))
+    for device in all_devices():
+        found[type_of(device)].add(unshared_name(str(device["name"])))
     return {**found, TOY.attribute_type: {"toy-0", "toy-7"}}
 
 
@@ -86,13 +89,7 @@ def test_kinds_of_one_attribute_type_take_one_kind_of_configuration() -> None:
 
 @pytest.mark.parametrize("attribute_type", sorted({one.attribute_type for one in KINDS.offerings}))
 def test_what_the_driver_offers_has_a_class(attribute_type: str) -> None:
-    found = [
-        device
-        for machine in MACHINES
-        for planned in all_plans(machine).values()
-        for device in devices(planned)
-        if type_of(device) == attribute_type
-    ]
+    found = [device for device in all_devices() if type_of(device) == attribute_type]
     without_all = [name for name in ALL if name != "monitoring"]
 
     assert found

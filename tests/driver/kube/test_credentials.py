@@ -15,6 +15,8 @@ from tests.driver.kube.raw_server import Conversation, RawServer
 from tests.gpus import ConfigError
 from tests.openssl import make_certificate
 
+EXEC_API = "client.authentication.k8s.io/v1"
+
 
 def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_refused(
     server: EmbeddedApiServer, tmp_path: Path
@@ -40,28 +42,18 @@ def test_a_token_file_next_to_the_kubeconfig_is_read_again_when_the_token_was_re
 
 
 def test_an_exec_plugin_gives_the_token(server: EmbeddedApiServer, tmp_path: Path) -> None:
-    answer = {
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "kind": "ExecCredential",
-        "status": {"token": "made"},
-    }
+    answer = {"apiVersion": EXEC_API, "kind": "ExecCredential", "status": {"token": "made"}}
     (tmp_path / "answer").write_text(json.dumps(answer))
-    plugin = {
-        "exec": {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": "cat",
-            "args": [str(tmp_path / "answer")],
-        }
-    }
+    plugin = {"apiVersion": EXEC_API, "command": "cat", "args": [str(tmp_path / "answer")]}
     server.gate.admin_bearer = "made"
 
-    client = KubeClient.connect(written_kubeconfig(tmp_path / "config", server.url, plugin))
+    client = KubeClient.connect(written_kubeconfig(tmp_path / "config", server.url, {"exec": plugin}))
 
     assert client.get(NODES)["kind"] == "NodeList"
 
 
 def test_an_exec_plugin_that_fails_is_an_error_and_no_anonymous_client(tmp_path: Path) -> None:
-    plugin = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}}
+    plugin = {"exec": {"apiVersion": EXEC_API, "command": "false"}}
 
     with pytest.raises(ConfigError, match="exec plugin"):
         KubeClient.connect(written_kubeconfig(tmp_path / "config", "http://127.0.0.1:1", plugin))

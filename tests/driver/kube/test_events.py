@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,10 +28,6 @@ def recording(client: KubeClient) -> Iterator[EventRecorder]:
         assert not thread.is_alive()
 
 
-def claim(number: int, namespace: str) -> Reference:
-    return Reference("resource.k8s.io/v1", "ResourceClaim", f"c-{number}", f"uid-{number}", namespace)
-
-
 def posted(server: EmbeddedApiServer) -> list[dict[str, Any]]:
     return server.objects("events")
 
@@ -44,13 +41,8 @@ def test_an_event_of_a_claim_says_what_it_is_about_and_who_tells_it(
 
     [event] = posted(server)
     assert event["metadata"]["namespace"] == "team"
-    about = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "name": "claim",
-        "namespace": "team",
-    }
-    assert event["involvedObject"] == {**about, "uid": "uid-of-claim"}
+    about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "name": "claim"}
+    assert event["involvedObject"] == {**about, "namespace": "team", "uid": "uid-of-claim"}
     said = (event["type"], event["reason"], event["message"])
     assert said == ("Warning", "PrepareFailed", "no such device")
     assert event["source"] == {"component": "gpu-dra-test", "host": "node-a"}
@@ -89,8 +81,9 @@ def test_what_one_namespace_uses_up_is_not_taken_from_another(
         server.create("/api/v1/namespaces", {"metadata": {"name": name}})
     with recording(client) as recorder:
         for number in range(12):
+            claim = replace(CLAIM, name=f"c-{number}", uid=f"uid-{number}", namespace="noisy")
             for attempt in range(25):
-                recorder.post(claim(number, "noisy"), EventReason.PREPARE_FAILED, f"attempt {attempt}")
+                recorder.post(claim, EventReason.PREPARE_FAILED, f"attempt {attempt}")
             eventually("all are taken", recorder._queue.qsize, lambda waiting: waiting == 0)  # noqa: SLF001 - it drops what is too many
         recorder.post(CLAIM, EventReason.PREPARE_FAILED, "no such device")
 

@@ -23,6 +23,7 @@ from tests.gpus import (
     NvmlCallFailed,
     NvmlDevice,
     PciAddress,
+    RealNvml,
 )
 
 # The numbers of nvml.h, written down apart from those of the binding.
@@ -40,7 +41,8 @@ NO_INSTANCE = 0xFFFFFFFF
 NO_LIMIT = 0xFFFFFFFFFFFFFFFF
 
 
-NUMBERS: dict[str, Callable[[NvmlDevice], int]] = {
+OF_GPUS: dict[str, Callable[[NvmlDevice], int | str]] = {
+    "nvmlDeviceGetName": lambda gpu: gpu.name(),
     "nvmlDeviceGetMinorNumber": lambda gpu: gpu.minor(),
     "nvmlDeviceGetIndex": lambda gpu: gpu.index(),
     "nvmlDeviceGetBrand": lambda gpu: BRANDS.get(gpu.brand() or "", 0),
@@ -86,8 +88,8 @@ class CLibrary(CLibraryMig, CLibraryHealth):
         if not name.startswith("nvml") or name in self._missing:
             raise AttributeError(name)
         function: Callable[..., int | None]
-        if name in NUMBERS:
-            function = partial(self._tell, NUMBERS[name], self._device)
+        if name in OF_GPUS:
+            function = partial(self._tell, OF_GPUS[name], self._device)
         elif name in OF_VGPU_TYPES:
             function = partial(self._tell, OF_VGPU_TYPES[name], self._vgpu_types.__getitem__)
         else:
@@ -149,10 +151,6 @@ class CLibrary(CLibraryMig, CLibraryHealth):
         thing = self._object(handle)
         uuid: str = thing.uuid if isinstance(thing, MigDevice) else thing.uuid()
         buffer.value = uuid.encode()
-        assert len(buffer.value) < size.value
-
-    def device_get_name(self, handle: Any, buffer: Any, size: Any) -> None:
-        buffer.value = self._device(handle).name().encode()
         assert len(buffer.value) < size.value
 
     def device_get_pci_info_v3(self, handle: Any, out: Any) -> None:
@@ -299,6 +297,17 @@ def _snake(name: str) -> str:
             words += "_"
         words += letter.lower()
     return words
+
+
+def bound(library: CLibrary) -> RealNvml:
+    """The binding over a library."""
+    return RealNvml(load=lambda _: library)
+
+
+def opened(nvml: Nvml, index: int = 0) -> NvmlDevice:
+    """A handle to a GPU in a new session."""
+    nvml.init()
+    return nvml.device_by_index(index)
 
 
 def unload() -> None:

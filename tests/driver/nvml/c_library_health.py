@@ -139,7 +139,7 @@ class CLibraryHealth:
         assert types.value == SUPPORTED_BITS & 0xFF9B
         device = self._device(handle)
         device.register_events()  # type: ignore[attr-defined]  # the fake's own, where faults may wait
-        number = int(ctypes.cast(handle, ctypes.c_void_p).value or 0)
+        number = _number(handle)
         self._set(events).devices.append((number, device))
         self._begin(self._set(events))
 
@@ -205,7 +205,7 @@ class CLibraryHealth:
             found.events.close()
 
     def _set(self, events: Any) -> _Set:
-        return self.sets[int(ctypes.cast(events, ctypes.c_void_p).value or 0) - 1]
+        return self.sets[_number(events) - 1]
 
     def _begin(self, events: _Set) -> None:
         if events.events is not None:
@@ -284,10 +284,10 @@ class CLibraryHealth:
             busy: float | None = self._device(handle).partition_utilisation(gpu_instance)
         except NotSupported:
             busy = None  # the fake compares by itself, and has nothing to compare with so far
-        self.samples[int(ctypes.cast(sample, ctypes.c_void_p).value or 0) - 1] = (gpu_instance, busy)
+        self.samples[_number(sample) - 1] = (gpu_instance, busy)
 
     def gpm_sample_free(self, sample: Any) -> None:
-        number = int(ctypes.cast(sample, ctypes.c_void_p).value or 0)
+        number = _number(sample)
         assert self.samples[number - 1] != "freed"
         if not self.frees:
             raise failure("nvmlGpmSampleFree", Code.GPU_IS_LOST)
@@ -296,13 +296,15 @@ class CLibraryHealth:
     def gpm_metrics_get(self, asked: Any) -> None:
         told = asked._obj
         assert (told.version, told.numMetrics, told.metrics[0].metricId) == (1, 1, 1)
-        old, new = (
-            self.samples[int(ctypes.cast(sample, ctypes.c_void_p).value or 0) - 1]
-            for sample in (told.sample1, told.sample2)
-        )
+        old, new = (self.samples[_number(sample) - 1] for sample in (told.sample1, told.sample2))
         assert old[0] == new[0]
         told.metrics[0].nvmlReturn = 0
         told.metrics[0].value = new[1] * 100
+
+
+def _number(handle: Any) -> int:
+    """The number of what was handed out with a handle."""
+    return int(ctypes.cast(handle, ctypes.c_void_p).value or 0)
 
 
 def _fill_bits(data: Any, event: GpuEvent) -> None:

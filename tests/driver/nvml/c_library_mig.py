@@ -43,6 +43,11 @@ class CLibraryMig:
         self._handles.append(thing)
         ctypes.c_void_p.from_buffer(out, position * ctypes.sizeof(ctypes.c_void_p)).value = len(self._handles)
 
+    def _hand_out_one(self, found: list[Any], out: Any) -> int | None:
+        for thing in found:
+            self._hand_out(thing, out._obj)
+        return None if found else NOT_FOUND
+
     def _hand_out_gpu(self, device: FakeDevice, out: Any) -> None:
         """A GPU has one handle for a whole session."""
         key = (device._slot.pci, device._number)
@@ -90,16 +95,11 @@ class CLibraryMig:
 
     def device_get_gpu_instance_by_id(self, handle: Any, gpu_instance_id: int, out: Any) -> int | None:
         device = self._device(handle)
-        for instance in device.gpu_instances():
-            if instance.id == gpu_instance_id:
-                self._hand_out((device, instance), out._obj)
-                return None
-        return NOT_FOUND
+        found = [(device, gi) for gi in device.gpu_instances() if gi.id == gpu_instance_id]
+        return self._hand_out_one(found, out)
 
     def gpu_instance_get_info(self, handle: Any, out: Any) -> None:
-        _, instance = self._gpu_instance(handle)
-        out._obj.id, out._obj.profileId = instance.id, instance.profile_id
-        out._obj.placement.start, out._obj.placement.size = instance.placement.start, instance.placement.size
+        _fill_instance(out._obj, self._gpu_instance(handle)[1])
 
     def gpu_instance_destroy(self, handle: Any) -> None:
         device, instance = self._gpu_instance(handle)
@@ -130,11 +130,8 @@ class CLibraryMig:
         self, handle: Any, compute_instance_id: int, out: Any
     ) -> int | None:
         device, instance = self._gpu_instance(handle)
-        for inside in device.compute_instances(instance.id):
-            if inside.id == compute_instance_id:
-                self._hand_out((device, instance, inside), out._obj)
-                return None
-        return NOT_FOUND
+        inside = [one for one in device.compute_instances(instance.id) if one.id == compute_instance_id]
+        return self._hand_out_one([(device, instance, one) for one in inside], out)
 
     def gpu_instance_create_compute_instance(self, handle: Any, profile_id: int, out: Any) -> None:
         device, instance = self._gpu_instance(handle)
@@ -142,9 +139,7 @@ class CLibraryMig:
         self._hand_out((device, instance, inside), out._obj)
 
     def compute_instance_get_info_v2(self, handle: Any, out: Any) -> None:
-        inside: ComputeInstance = self._object(handle)[2]
-        out._obj.id, out._obj.profileId = inside.id, inside.profile_id
-        out._obj.placement.start, out._obj.placement.size = inside.placement.start, inside.placement.size
+        _fill_instance(out._obj, self._object(handle)[2])
 
     def compute_instance_destroy(self, handle: Any) -> None:
         device, instance, inside = self._object(handle)
@@ -190,6 +185,11 @@ class CLibraryMig:
     def _gpu_instance(self, handle: Any) -> tuple[NvmlDevice, GpuInstance]:
         device, instance = self._object(handle)
         return device, instance
+
+
+def _fill_instance(out: Any, instance: GpuInstance | ComputeInstance) -> None:
+    out.id, out.profileId = instance.id, instance.profile_id
+    out.placement.start, out.placement.size = instance.placement.start, instance.placement.size
 
 
 def _fill_gpu_profile(out: Any, profile: GpuInstanceProfile) -> None:

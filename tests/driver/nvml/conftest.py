@@ -1,10 +1,11 @@
-"""Gives each test a pynvml that has loaded nothing: its library is a variable of the module."""
+"""Gives each test a pynvml that has loaded nothing, since its library is a variable, and GPUs to ask."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.driver.nvml.c_library import unload
+from tests.driver.nvml.c_library import CLibrary, bound, opened, unload
+from tests.gpus import FakeMachine, NvmlDevice
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +13,14 @@ def _unloaded_pynvml() -> Iterator[None]:
     unload()
     yield
     unload()
+
+
+@pytest.fixture(params=["fake", "binding"])
+def ask(request: pytest.FixtureRequest) -> Callable[[FakeMachine], NvmlDevice]:
+    """Gives the first GPU of a machine as the fake or the binding has it."""
+
+    def through(machine: FakeMachine) -> NvmlDevice:
+        nvml = machine.nvml()
+        return opened(nvml if request.param == "fake" else bound(CLibrary(nvml)))
+
+    return through

@@ -23,20 +23,22 @@ ROOT = "/sys/fs/cgroup"
 GIB = 2**30
 
 
-def _devices(nvml: Nvml) -> list[NvmlDevice]:
+def devices_of(nvml: Nvml) -> list[NvmlDevice]:
+    """All GPUs, in a new session."""
     nvml.init()
     return [nvml.device_by_index(index) for index in range(nvml.device_count())]
 
 
 def _limited(nvml: Nvml) -> list[NvmlDevice]:
     """The GPUs that have memory limits."""
-    devices = _devices(nvml)
+    devices = devices_of(nvml)
     if int(nvml.driver_version().split(".")[0]) < 615:
         return []
-    return [device for device in devices if device.virtualization() != "vgpu" and not _mig(device)]
+    return [device for device in devices if device.virtualization() != "vgpu" and not has_mig_on(device)]
 
 
-def _mig(device: NvmlDevice) -> bool:
+def has_mig_on(device: NvmlDevice) -> bool:
+    """Whether a GPU is in MIG mode."""
     try:
         return device.mig_mode().enabled
     except NotSupported:
@@ -45,14 +47,14 @@ def _mig(device: NvmlDevice) -> bool:
 
 def tells_by_the_root_whether_there_are_limits(nvml: Nvml, _: MakeGroup) -> None:
     limited = {device.pci() for device in _limited(nvml)}
-    for device in _devices(nvml):
+    for device in devices_of(nvml):
         with pytest.raises(NotFound if device.pci() in limited else NotSupported):
             device.memory_limits(ROOT)
 
 
 def sets_nothing_where_there_are_no_limits(nvml: Nvml, make: MakeGroup) -> None:
     limited = {device.pci() for device in _limited(nvml)}
-    for device in _devices(nvml):
+    for device in devices_of(nvml):
         if device.pci() not in limited:
             with pytest.raises(NotSupported):
                 device.set_memory_limits(make("/a"), 0, GIB)

@@ -7,15 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.driver.nvml.contract_memory import devices_of
 from tests.gpus import Code, InstanceNotFound, NotSupported, Nvml, NvmlCallFailed, NvmlDevice, Placement
 
 _NO_SUCH_ID = 99
-
-
-def _devices(nvml: Nvml) -> Iterator[NvmlDevice]:
-    nvml.init()
-    for index in range(nvml.device_count()):
-        yield nvml.device_by_index(index)
 
 
 def _has_mig(device: NvmlDevice) -> bool:
@@ -28,7 +23,7 @@ def _has_mig(device: NvmlDevice) -> bool:
 
 def _empty_with_mig(nvml: Nvml) -> Iterator[NvmlDevice]:
     """The GPUs that can be cut freely."""
-    for device in _devices(nvml):
+    for device in devices_of(nvml):
         if not _has_mig(device):
             continue
         if not device.mig_mode().enabled and device.mig_without_reset():
@@ -38,13 +33,13 @@ def _empty_with_mig(nvml: Nvml) -> Iterator[NvmlDevice]:
 
 
 def refuses_the_mode_without_mig(nvml: Nvml) -> None:
-    for device in _devices(nvml):
+    for device in devices_of(nvml):
         if not _has_mig(device):
             _refused(Code.NOT_SUPPORTED, device.set_mig_mode, True)
 
 
 def refuses_instances_while_mig_is_off(nvml: Nvml) -> None:
-    for device in _devices(nvml):
+    for device in devices_of(nvml):
         if _has_mig(device) and not device.mig_mode().enabled:
             place = device.gpu_instance_placements(0)[0]
             _refused(Code.NOT_SUPPORTED, device.create_gpu_instance, 0, place)

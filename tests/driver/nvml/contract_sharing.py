@@ -4,28 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.driver.nvml.contract_memory import devices_of, has_mig_on
 from tests.gpus import NotSupported, Nvml, NvmlDevice
-
-
-def _devices(nvml: Nvml) -> list[NvmlDevice]:
-    nvml.init()
-    return [nvml.device_by_index(index) for index in range(nvml.device_count())]
 
 
 def _settable(nvml: Nvml) -> list[NvmlDevice]:
     """The GPUs that are nobody's guest and have MIG off."""
-    return [device for device in _devices(nvml) if device.virtualization() != "vgpu" and not _mig(device)]
-
-
-def _mig(device: NvmlDevice) -> bool:
-    try:
-        return device.mig_mode().enabled
-    except NotSupported:
-        return False
+    return [
+        device for device in devices_of(nvml) if device.virtualization() != "vgpu" and not has_mig_on(device)
+    ]
 
 
 def begins_with_the_default_mode(nvml: Nvml) -> None:
-    assert {device.compute_mode() for device in _devices(nvml)} == {"default"}
+    assert {device.compute_mode() for device in devices_of(nvml)} == {"default"}
 
 
 def keeps_a_mode_until_it_is_set_again(nvml: Nvml) -> None:
@@ -40,13 +31,13 @@ def sets_the_mode_of_one_gpu_only(nvml: Nvml) -> None:
     devices = _settable(nvml)
     for changed in devices[:1]:
         changed.set_compute_mode("exclusive-process")
-        others = [device.compute_mode() for device in _devices(nvml) if device.pci() != changed.pci()]
+        others = [device.compute_mode() for device in devices_of(nvml) if device.pci() != changed.pci()]
         assert set(others) <= {"default"}
 
 
 def takes_no_mode_in_a_guest_or_with_mig_on(nvml: Nvml) -> None:
-    for device in _devices(nvml):
-        if device.virtualization() == "vgpu" or _mig(device):
+    for device in devices_of(nvml):
+        if device.virtualization() == "vgpu" or has_mig_on(device):
             with pytest.raises(NotSupported):
                 device.set_compute_mode("exclusive-process")
             assert device.compute_mode() == "default"
@@ -59,11 +50,11 @@ def forgets_the_mode_when_mig_is_turned_on(nvml: Nvml) -> None:
             device.set_mig_mode(True)
         except NotSupported:
             continue
-        assert device.compute_mode() == ("default" if _mig(device) else "exclusive-process")
+        assert device.compute_mode() == ("default" if has_mig_on(device) else "exclusive-process")
 
 
 def keeps_a_gpu_initialised_only_where_that_was_asked_for(nvml: Nvml) -> None:
-    devices = _devices(nvml)
+    devices = devices_of(nvml)
     for device in devices:
         for mode in (True, True, False):
             device.set_persistence_mode(mode)

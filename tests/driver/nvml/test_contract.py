@@ -13,7 +13,7 @@ from driver.nvml.use.calls import Utilisation
 from fakegpu.machine.cgroups import FakeCgroups
 from fakegpu.use.state import ProcessState
 from tests.driver.mig_machines import UNLIKE
-from tests.driver.nvml.c_library import CLibrary, unload
+from tests.driver.nvml.c_library import CLibrary, bound, unload
 from tests.driver.nvml.c_library_health import ACTIONS
 from tests.driver.nvml.contract_memory import MEMORY_CLAUSES, MakeGroup
 from tests.driver.nvml.contract_mig import CUTTING_CLAUSES
@@ -58,16 +58,11 @@ def _nvml(subject: str) -> Nvml:
     """A fresh implementation of the kind, on the machine, that ``subject`` names."""
     kind, _, machine = subject.partition(":")
     unload()
-    match kind:
-        case "fake":
-            return _with_mig(FakeMachine.open(machine)).nvml()
-        case "binding":
-            library = CLibrary(_with_mig(FakeMachine.open(machine)).nvml())
-            pynvml.nvmlLib = library
-            return RealNvml(load=lambda _: library)
-        case _:
-            pynvml.nvmlLib = ctypes.CDLL(SONAME)
-            return RealNvml()
+    if kind == "real":
+        pynvml.nvmlLib = ctypes.CDLL(SONAME)
+        return RealNvml()
+    nvml = _with_mig(FakeMachine.open(machine)).nvml()
+    return nvml if kind == "fake" else bound(CLibrary(nvml))
 
 
 def _with_mig(machine: FakeMachine) -> FakeMachine:
@@ -89,48 +84,37 @@ def test_keeps_the_contract(subject: str) -> None:
     assert [one for one in results if one.outcome not in ("kept", "nothing to check")] == []
 
 
-@pytest.mark.parametrize("binding", [False, True], ids=["fake", "binding"])
+@pytest.mark.parametrize("kind", ["fake", "binding"])
 @pytest.mark.parametrize("machine", UNLIKE)
-def test_keeps_the_contract_when_it_cuts(machine: str, binding: bool) -> None:
+def test_keeps_the_contract_when_it_cuts(machine: str, kind: str) -> None:
     """Never on a real GPU: its owner decides on its MIG mode."""
     for clause in CUTTING_CLAUSES:
-        clause(_fresh(machine, binding))
+        clause(_nvml(f"{kind}:{machine}"))
 
 
-@pytest.mark.parametrize("binding", [False, True], ids=["fake", "binding"])
+@pytest.mark.parametrize("kind", ["fake", "binding"])
 @pytest.mark.parametrize("machine", MODES)
-def test_keeps_the_contract_of_compute_modes(machine: str, binding: bool) -> None:
+def test_keeps_the_contract_of_compute_modes(machine: str, kind: str) -> None:
     """Never on a real GPU: its owner decides on its compute mode."""
     for clause in MODE_CLAUSES:
-        clause(_fresh(machine, binding))
+        clause(_nvml(f"{kind}:{machine}"))
 
 
-@pytest.mark.parametrize("binding", ["fake", "binding", "binding that tells no limits in numbers"])
+@pytest.mark.parametrize("kind", ["fake", "binding", "binding that tells no limits in numbers"])
 @pytest.mark.parametrize("machine", LIMITS)
-def test_keeps_the_contract_of_memory_limits(machine: str, binding: str, tmp_path: Path) -> None:
+def test_keeps_the_contract_of_memory_limits(machine: str, kind: str, tmp_path: Path) -> None:
     """Never on a real GPU: its control groups are somebody's containers."""
     for clause in MEMORY_CLAUSES:
         unload()
         fake = _with_mig(FakeMachine.open(machine))
         groups = fake.pretend_cgroups(tmp_path / clause.__name__)
-        nvml = fake.nvml() if binding == "fake" else _bound(fake.nvml(), in_numbers="numbers" not in binding)
-        clause(nvml, _maker(groups))
+        library = CLibrary(fake.nvml())
+        library.tells_no_limits_in_numbers = "numbers" in kind
+        clause(fake.nvml() if kind == "fake" else bound(library), _maker(groups))
 
 
 def _maker(groups: FakeCgroups) -> MakeGroup:
     return lambda path: groups.make(path).path
-
-
-def _fresh(machine: str, binding: bool) -> Nvml:
-    unload()
-    nvml = _with_mig(FakeMachine.open(machine)).nvml()
-    return _bound(nvml) if binding else nvml
-
-
-def _bound(nvml: Nvml, *, in_numbers: bool = True) -> RealNvml:
-    library = CLibrary(nvml)
-    library.tells_no_limits_in_numbers = not in_numbers
-    return RealNvml(load=lambda _: library)
 
 
 @pytest.mark.parametrize("machine", known_machines())
@@ -191,12 +175,11 @@ def test_the_binding_reads_of_sick_and_busy_gpus_what_the_fake_says(machine: str
 
 def _compare(fake: FakeMachine) -> NvmlDevice:
     """Ask fake and binding the same of each GPU; gives the first GPU as the binding has it."""
-    straight, library = fake.nvml(), CLibrary(fake.nvml())
-    bound = RealNvml(load=lambda _: library)
+    straight, binding = fake.nvml(), bound(CLibrary(fake.nvml()))
     straight.init()
-    bound.init()
+    binding.init()
     for index in range(straight.device_count()):
-        one, other = straight.device_by_index(index), bound.device_by_index(index)
+        one, other = straight.device_by_index(index), binding.device_by_index(index)
         for name in (
             "uuid", "minor", "index", "pci", "name", "brand", "architecture", "compute_capability",
             "memory_bytes", "addressing_mode", "numa_node", "nvlinks", "mig_mode", "fabric", "module_id",
@@ -208,7 +191,7 @@ def _compare(fake: FakeMachine) -> NvmlDevice:
             "busy_processes",
         ):  # fmt: skip
             assert _answer(getattr(other, name)) == _answer(getattr(one, name)), name
-    return bound.device_by_index(0)
+    return binding.device_by_index(0)
 
 
 def _cut(machine: FakeMachine, device: NvmlDevice) -> None:

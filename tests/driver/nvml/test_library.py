@@ -38,6 +38,11 @@ def build(folder: Path, version: str, source: str = NVML) -> Path:
     return file
 
 
+def below(root: Path) -> RealNvml:
+    """The binding over the library of a driver root."""
+    return RealNvml(DriverRoots.fixed(root))
+
+
 def version_of(nvml: RealNvml) -> str:
     """What a session says; each asks for the library anew."""
     nvml.init()
@@ -67,7 +72,7 @@ class Linker:
 def test_nvml_and_containers_have_their_libraries_from_the_same_folders(tmp_path: Path, folder: str) -> None:
     build(tmp_path / folder, "570.1.1")
 
-    assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == "570.1.1"
+    assert version_of(below(tmp_path)) == "570.1.1"
     assert DriverRoot(tmp_path).files().version == "570.1.1"
 
 
@@ -80,7 +85,7 @@ def test_another_library_in_its_place_is_loaded(tmp_path: Path, version: str) ->
     build(tmp_path / FOLDER, version)
 
     assert library.current() is not before
-    assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == version
+    assert version_of(below(tmp_path)) == version
 
 
 @compiled
@@ -121,13 +126,13 @@ def test_a_library_that_only_the_linker_finds_is_loaded_anew_as_well(
 
 def test_a_file_that_is_no_library_is_told_with_its_path_and_the_linkers_words(tmp_path: Path) -> None:
     with pytest.raises(DriverNotLoaded, match=str(tmp_path)):
-        RealNvml(DriverRoots.fixed(tmp_path)).init()
+        below(tmp_path).init()
     path = tmp_path / FOLDER / SONAME
     path.parent.mkdir(parents=True)
     path.write_text("not a library")
 
     with pytest.raises(LibraryUnusable) as caught:
-        RealNvml(DriverRoots.fixed(tmp_path)).init()
+        below(tmp_path).init()
 
     assert f"{path}: file too short" in str(caught.value)
     assert "load the NVIDIA driver" not in str(caught.value)
@@ -142,10 +147,8 @@ def test_a_file_that_is_no_library_is_told_with_its_path_and_the_linkers_words(t
 def test_a_missing_symbol_is_named(tmp_path: Path, source: str, words: str) -> None:
     path = build(tmp_path / FOLDER, "570.1.1", source)
 
-    with pytest.raises(LibraryUnusable) as caught:
-        RealNvml(DriverRoots.fixed(tmp_path)).init()
-
-    assert f"{path}: {words}" in str(caught.value)
+    with pytest.raises(LibraryUnusable, match=f"{path}: {words}"):
+        below(tmp_path).init()
 
 
 def of_another_machine(path: Path) -> None:
@@ -164,7 +167,7 @@ def test_a_library_for_another_machine_is_told_as_such(tmp_path: Path) -> None:
     of_another_machine(path)
 
     with pytest.raises(LibraryUnusable, match=rf"{path}: .*\(it is built for (aarch64|x86_64)\)"):
-        RealNvml(DriverRoots.fixed(tmp_path)).init()
+        below(tmp_path).init()
 
 
 @compiled
@@ -172,4 +175,4 @@ def test_a_library_that_cannot_be_loaded_does_not_hide_one_that_can(tmp_path: Pa
     of_another_machine(build(tmp_path / LIBRARY_FOLDERS[1], "570.1.1"))
     build(tmp_path / LIBRARY_FOLDERS[4], "570.1.1")
 
-    assert version_of(RealNvml(DriverRoots.fixed(tmp_path))) == "570.1.1"
+    assert version_of(below(tmp_path)) == "570.1.1"

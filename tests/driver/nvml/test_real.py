@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from driver.nvml.api import NotFound
-from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, EXPIRY_INVALID, CLibrary
+from tests.driver.nvml.c_library import EXCLUSIVE_THREAD, EXPIRY_INVALID, CLibrary, bound, opened
 from tests.gpus import (
     Code,
     DriverNotLoaded,
@@ -16,16 +16,8 @@ from tests.gpus import (
     NotSupported,
     NvLinkEnd,
     NvmlCallFailed,
-    RealNvml,
     SessionLost,
 )
-
-
-def _bound(machine: FakeMachine, library: CLibrary | None = None) -> RealNvml:
-    loaded = library or CLibrary(machine.nvml())
-    nvml = RealNvml(load=lambda _: loaded)
-    nvml.init()
-    return nvml
 
 
 @pytest.fixture
@@ -48,7 +40,7 @@ def machine() -> FakeMachine:
     ],
 )
 def test_every_code_becomes_its_error(machine: FakeMachine, code: int, kind: type[NvmlCallFailed]) -> None:
-    device = _bound(machine).device_by_index(1)
+    device = opened(bound(CLibrary(machine.nvml())), 1)
     machine.fail("uuid", code=code)
     with pytest.raises(kind) as caught:
         device.uuid()
@@ -70,18 +62,18 @@ def test_a_function_that_an_old_library_lacks_is_not_supported(function: str, ca
     machine = FakeMachine.open("a30-vgpu-guest")
     library = CLibrary(machine.nvml(), missing=(function,))
     with pytest.raises(NotSupported) as caught:
-        getattr(_bound(machine, library).device_by_index(0), call)()
+        getattr(opened(bound(library)), call)()
     assert caught.value.code == Code.FUNCTION_NOT_FOUND
 
 
 def test_links_are_walked_up_to_the_last_one_of_the_gpu(machine: FakeMachine) -> None:
     library = CLibrary(machine.nvml(), links=4)
     peer = machine.pci(1)
-    assert _bound(machine, library).device_by_index(0).nvlinks() == (NvLinkEnd("gpu", peer),) * 4
+    assert opened(bound(library)).nvlinks() == (NvLinkEnd("gpu", peer),) * 4
 
 
 def test_a_link_error_other_than_the_end_of_the_links_is_told(machine: FakeMachine) -> None:
-    device = _bound(machine).device_by_index(0)
+    device = opened(bound(CLibrary(machine.nvml())))
     machine.fail("nvlinks", gpu=0, code=Code.UNKNOWN)
     with pytest.raises(NvmlCallFailed) as caught:
         device.nvlinks()
@@ -94,7 +86,7 @@ def test_a_fabric_that_completed_with_an_error_says_nothing_of_session_driver_or
     machine = FakeMachine.open("gb200-tray")
     library = CLibrary(machine.nvml())
     library.fabric_status = status
-    device = _bound(machine, library).device_by_index(0)
+    device = opened(bound(library))
     with pytest.raises(NvmlCallFailed, match=r"NVLink fabric of GPU 0 failed with \w+ \(\d+\)") as caught:
         device.fabric()
     assert type(caught.value) is NvmlCallFailed
@@ -105,7 +97,7 @@ def test_a_fabric_that_completed_with_an_error_says_nothing_of_session_driver_or
 def test_an_affinity_to_several_nodes_names_none() -> None:
     machine = FakeMachine.open("hgx-h100")
     library = CLibrary(machine.nvml())
-    device = _bound(machine, library).device_by_index(7)
+    device = opened(bound(library), 7)
     assert device.numa_node() == 1
     library.further_node = 700
     with pytest.raises(NotSupported):
@@ -115,7 +107,7 @@ def test_an_affinity_to_several_nodes_names_none() -> None:
 def test_a_compute_mode_that_cuda_has_given_up_is_unknown(machine: FakeMachine) -> None:
     library = CLibrary(machine.nvml())
     library.forced_compute_mode = EXCLUSIVE_THREAD
-    assert _bound(machine, library).device_by_index(0).compute_mode() is None
+    assert opened(bound(library)).compute_mode() is None
 
 
 PRODUCT = "NVIDIA Virtual Compute Server"
@@ -140,4 +132,4 @@ def test_a_license_is_read(odd: dict[str, Any], found: tuple[LicensableFeature, 
     library = CLibrary(machine.nvml())
     vars(library).update(odd)
 
-    assert _bound(machine, library).device_by_index(0).licensable_features() == found
+    assert opened(bound(library)).licensable_features() == found

@@ -2,8 +2,7 @@
 
 import pytest
 
-from driver.nvml.real import RealDevice
-from tests.driver.nvml.c_library import CLibrary
+from tests.driver.nvml.c_library import CLibrary, bound, opened
 from tests.gpus import (
     Code,
     FakeMachine,
@@ -11,8 +10,8 @@ from tests.gpus import (
     InstanceNotFound,
     NotSupported,
     NvmlCallFailed,
+    NvmlDevice,
     Placement,
-    RealNvml,
 )
 
 ONE_G = 19
@@ -29,28 +28,22 @@ def library(machine: FakeMachine) -> CLibrary:
 
 
 @pytest.fixture
-def device(library: CLibrary) -> RealDevice:
+def device(library: CLibrary) -> NvmlDevice:
     """The second GPU, with MIG on."""
-    device = _second_gpu(library)
+    device = opened(bound(library), 1)
     assert device.set_mig_mode(True) == "done"
     return device
 
 
-def _second_gpu(library: CLibrary) -> RealDevice:
-    nvml = RealNvml(load=lambda _: library)
-    nvml.init()
-    return nvml.device_by_index(1)
-
-
 @pytest.mark.parametrize(("status", "activation"), [(19, "in-use"), (16, "reset-required"), (0, "done")])
 def test_a_change_of_mode_that_is_not_yet_true_is_no_error(
-    device: RealDevice, library: CLibrary, status: int, activation: str
+    device: NvmlDevice, library: CLibrary, status: int, activation: str
 ) -> None:
     library.mig_activation = status
     assert device.set_mig_mode(False) == activation
 
 
-def test_a_change_of_mode_that_failed_inside_is_an_error(device: RealDevice, library: CLibrary) -> None:
+def test_a_change_of_mode_that_failed_inside_is_an_error(device: NvmlDevice, library: CLibrary) -> None:
     library.mig_activation = Code.UNKNOWN
     with pytest.raises(NvmlCallFailed, match="nvmlDeviceSetMigMode of GPU 1") as caught:
         device.set_mig_mode(False)
@@ -58,7 +51,7 @@ def test_a_change_of_mode_that_failed_inside_is_an_error(device: RealDevice, lib
 
 
 def test_a_driver_that_does_not_know_the_reset_field_cannot_tell(
-    device: RealDevice, library: CLibrary
+    device: NvmlDevice, library: CLibrary
 ) -> None:
     assert device.mig_without_reset()
     library.resetless_field_status = Code.NOT_SUPPORTED
@@ -67,14 +60,14 @@ def test_a_driver_that_does_not_know_the_reset_field_cannot_tell(
 
 
 def test_profiles_that_an_older_driver_does_not_know_are_left_out(
-    device: RealDevice, library: CLibrary
+    device: NvmlDevice, library: CLibrary
 ) -> None:
     library.last_profile_index = 0x8
     assert [profile.index for profile in device.gpu_instance_profiles()] == [0, 1, 2, 3, 4, 7]
 
 
 def test_an_error_on_the_way_through_profiles_and_devices_is_told(
-    device: RealDevice, machine: FakeMachine
+    device: NvmlDevice, machine: FakeMachine
 ) -> None:
     for call in ("gpu_instance_profiles", "mig_devices"):
         machine.fail(call, gpu=1, code=Code.UNKNOWN)
@@ -87,12 +80,12 @@ def test_an_error_on_the_way_through_profiles_and_devices_is_told(
         device.gpu_instances()
 
 
-@pytest.mark.parametrize("missing", ["nvmlDeviceGetMaxMigDeviceCount"])
-def test_a_library_without_mig_shows_no_mig_devices(machine: FakeMachine, missing: str) -> None:
-    assert _second_gpu(CLibrary(machine.nvml(), missing=(missing,))).mig_devices() == ()
+def test_a_library_without_mig_shows_no_mig_devices(machine: FakeMachine) -> None:
+    library = CLibrary(machine.nvml(), missing=("nvmlDeviceGetMaxMigDeviceCount",))
+    assert opened(bound(library)).mig_devices() == ()
 
 
-def test_errors_name_the_gpu_and_the_instance(device: RealDevice, machine: FakeMachine) -> None:
+def test_errors_name_the_gpu_and_the_instance(device: NvmlDevice, machine: FakeMachine) -> None:
     instance = device.create_gpu_instance(ONE_G, Placement(3, 1))
     device.create_compute_instance(instance.id, 0)
     machine.set_processes(device.mig_devices()[0].uuid, (4,))

@@ -3,12 +3,12 @@
 import random
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driver.kinds.kind import DeviceName
 from driver.kinds.registry import KINDS
 from driver.kinds.whole import WHOLE
 from tests.clusters import Allocator
@@ -19,25 +19,18 @@ from tests.gpus import (
     FakeMachine,
     GpuInstance,
     Inventory,
-    NvmlDevice,
     Offers,
     PciAddress,
     Placement,
-    lay_out,
     node_offers,
     parse_partition_name,
     profile_slug,
 )
+from tools.conformance.allocation.objects import Json, claim, device_class, exactly, node
+from tools.conformance.nodes.mig_nodes import NODE, slices
 
-NODE = "node-a"
-POOL = f"{NODE}/{DRIVER_NAME}"
-CLASS = {
-    "metadata": {"name": "any"},
-    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER_NAME}'"}}]},
-}
+CLASS = device_class("any", [f"device.driver == '{DRIVER_NAME}'"])
 GPUS = 2
-
-Json = dict[str, Any]
 
 
 @cache
@@ -57,34 +50,27 @@ def offers(machine: str, profiles: str) -> Offers:
     return node_offers(found, config)
 
 
-def slices(offered: Offers, order: random.Random) -> list[Json]:
-    """The slices of a node, with the devices in some order: safety must not hang on it."""
+def shuffled(offered: Offers, order: random.Random) -> Offers:
+    """The devices in some order: safety must not hang on it."""
     devices = list(offered.devices)
     order.shuffle(devices)
-    layout = lay_out(devices, pool=POOL, node=NODE, counter_sets=offered.counter_sets)
-    assert layout.rejected == ()
-    return [
-        {"metadata": {"name": f"s{index}"}, "spec": {**spec, "pool": {**spec["pool"], "generation": 1}}}
-        for index, spec in enumerate(layout.specs)
-    ]
+    return replace(offered, devices=tuple(devices))
 
 
-def claim(name: str, profile: str | None, count: int) -> Json:
+def claim_of(name: str, profile: str | None, count: int) -> Json:
     """A claim for so many devices of a profile; None asks for whole GPUs."""
     mine = f"device.attributes['{DRIVER_NAME}']"
-    wanted = f"{mine}.type == 'gpu'" if profile is None else f"{mine}.profile == '{profile}'"
-    if profile is not None:
-        wanted = f"{mine}.type == 'mig' && {wanted}"
-    request = {
-        "deviceClassName": "any",
-        "allocationMode": "ExactCount",
-        "count": count,
-        "selectors": [{"cel": {"expression": wanted}}],
-    }
-    return {
-        "metadata": {"name": name, "namespace": "ns", "uid": name},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": request}]}},
-    }
+    of_profile = f"{mine}.type == 'mig' && {mine}.profile == '{profile}'"
+    expression = f"{mine}.type == 'gpu'" if profile is None else of_profile
+    return claim(exactly("r", expression, deviceClassName="any", count=count), name=name)
+
+
+def named(device: str) -> tuple[DeviceName, PciAddress]:
+    """What the name of a device of one GPU says, and its address."""
+    name = KINDS.parse(device)
+    assert name is not None
+    assert name.pci is not None
+    return name, name.pci
 
 
 class Hardware:
@@ -101,24 +87,15 @@ class Hardware:
             for placed in mig_of(inventory(machine).gpus[0]).profiles
         }
 
-    def _gpu(self, pci: PciAddress) -> NvmlDevice:
-        return next(
-            gpu
-            for gpu in map(self._nvml.device_by_index, range(self._nvml.device_count()))
-            if gpu.pci() == pci
-        )
-
     def take(self, device: str, span: Placement | None) -> None:
         """Make the device; NVML refuses what the GPU has no room for."""
-        name = KINDS.parse(device)
-        assert name is not None
-        assert name.pci is not None
-        gpu = self._gpu(name.pci)
-        assert name.pci not in self._whole
+        name, pci = named(device)
+        gpu = self._nvml.device_by_pci(pci)
+        assert pci not in self._whole
         partition = parse_partition_name(name.unshared)
         if span is None or partition is None:
             assert not gpu.mig_mode().enabled or gpu.gpu_instances() == ()
-            self._whole.add(name.pci)
+            self._whole.add(pci)
             return
         if not gpu.mig_mode().enabled:
             assert gpu.set_mig_mode(True) == "done"
@@ -126,12 +103,10 @@ class Hardware:
 
     def give_back(self, device: str) -> None:
         """Undo ``take``."""
-        name = KINDS.parse(device)
-        assert name is not None
-        assert name.pci is not None
-        self._whole.discard(name.pci)
+        _, pci = named(device)
+        self._whole.discard(pci)
         if device in self._made:
-            self._gpu(name.pci).destroy_gpu_instance(self._made.pop(device).id)
+            self._nvml.device_by_pci(pci).destroy_gpu_instance(self._made.pop(device).id)
 
 
 def _without_reset(machine: str) -> bool:
@@ -148,7 +123,9 @@ def test_no_sequence_of_allocations_and_releases_over_commits_a_gpu(
     offered = offers(machine, profiles)
     spans = {device.name: device.span for device in offered.devices}
     kinds = sorted({str(device.attributes["profile"]) for device in offered.devices if device.span})
-    allocator = Allocator(slices(offered, data.draw(st.randoms(use_true_random=False))), [CLASS], [])
+    allocator = Allocator(
+        slices(shuffled(offered, data.draw(st.randoms(use_true_random=False)))), [CLASS], []
+    )
     hardware = Hardware(machine)
     held: dict[str, Json] = {}
     for number in range(data.draw(st.integers(5, 25))):
@@ -159,8 +136,8 @@ def test_no_sequence_of_allocations_and_releases_over_commits_a_gpu(
                 hardware.give_back(result["device"])
             continue
         kind = data.draw(st.sampled_from([None, *kinds]))
-        wanted = claim(f"c{number}", kind, data.draw(st.integers(1, 3)))
-        found = allocator.allocate({"metadata": {"name": NODE}}, [wanted])
+        wanted = claim_of(f"c{number}", kind, data.draw(st.integers(1, 3)))
+        found = allocator.allocate(node(NODE), [wanted])
         if found is None:
             continue
         taken = {**wanted, "status": {"allocation": found[0]}}
@@ -173,12 +150,7 @@ def test_no_sequence_of_allocations_and_releases_over_commits_a_gpu(
 @pytest.mark.parametrize("machine", MIG_MACHINES)
 def test_a_full_gpu_of_the_smallest_profile_leaves_the_next_whole(machine: str) -> None:
     offered = offers(machine, "default")
-    layout = lay_out(offered.devices, pool=POOL, node=NODE, counter_sets=offered.counter_sets)
-    published = [
-        {"metadata": {"name": f"s{index}"}, "spec": {**spec, "pool": {**spec["pool"], "generation": 1}}}
-        for index, spec in enumerate(layout.specs)
-    ]
-    allocator = Allocator(published, [CLASS], [])
+    allocator = Allocator(slices(offered), [CLASS], [])
     smallest = str(offered.devices[0].attributes["profile"])
     most = next(
         placed.profile.most_instances
@@ -187,21 +159,18 @@ def test_a_full_gpu_of_the_smallest_profile_leaves_the_next_whole(machine: str) 
     )
     gpus = set()
     for number in range(most):
-        wanted = claim(f"c{number}", smallest, 1)
-        found = allocator.allocate({"metadata": {"name": NODE}}, [wanted])
+        wanted = claim_of(f"c{number}", smallest, 1)
+        found = allocator.allocate(node(NODE), [wanted])
         assert found is not None
         allocator.assume({**wanted, "status": {"allocation": found[0]}})
         [result] = found[0]["devices"]["results"]
-        name = KINDS.parse(result["device"])
-        assert name is not None
-        gpus.add(name.pci)
+        gpus.add(named(result["device"])[1])
 
     assert gpus == {inventory(machine).gpus[0].pci}
     if _without_reset(machine) and len(inventory(machine).gpus) > 1:
-        whole = allocator.allocate({"metadata": {"name": NODE}}, [claim("whole", None, 1)])
+        whole = allocator.allocate(node(NODE), [claim_of("whole", None, 1)])
         assert whole is not None
         [result] = whole[0]["devices"]["results"]
-        name = KINDS.parse(result["device"])
-        assert name is not None
+        name, pci = named(result["device"])
         assert name.kind is WHOLE
-        assert name.pci not in gpus
+        assert pci not in gpus

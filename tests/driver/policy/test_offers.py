@@ -19,28 +19,10 @@ from tests.gpus import (
     Version,
     node_offers,
 )
+from tools.conformance.nodes.mig_nodes import inventory as looked_at
 
 FIRST, SECOND = PciAddress.parse("0000:1b:00.0"), PciAddress.parse("0000:43:00.0")
-H100 = Gpu(
-    pci=FIRST,
-    uuid="GPU-46f0a2e8-743c-5a04-880a-b4099fd6742d",
-    minor=3,
-    index=0,
-    product_name="NVIDIA H100 80GB HBM3",
-    brand="Nvidia",
-    architecture="Hopper",
-    cuda_compute_capability="9.0",
-    memory_bytes=81559 * 2**20,
-    addressing_mode="HMM",
-    numa_node=0,
-    pcie_root="pci0000:15",
-    pcie_switches=("19:00.0",),
-    cpu_affinity="0-55,112-167",
-    mig_capable=True,
-    mig_enabled=False,
-    virtualization="none",
-    switch_links=18,
-)
+H100 = replace(looked_at("hgx-h100", "delivered").gpus[0], mig=None)
 OTHER_H100 = replace(H100, pci=SECOND, uuid="GPU-2", minor=0, index=1, numa_node=1)
 HGX = Inventory((H100, OTHER_H100), "550.163.01", "12.4")
 

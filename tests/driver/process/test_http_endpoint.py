@@ -3,19 +3,17 @@
 import itertools
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.client import HTTPConnection, RemoteDisconnected
+from contextlib import ExitStack
+from http.client import RemoteDisconnected
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from driver.process.http_endpoint import MOST_CONNECTIONS, HttpEndpoint, Server
 from tests import needs
+from tests.driver.process.served import asked, running
 from tests.eventually import eventually
 from tests.gpus import ConfigError
-
-WAIT_SECONDS = 20
 
 
 class Hello(BaseHTTPRequestHandler):
@@ -37,31 +35,13 @@ def bound(address: str, handler: type[BaseHTTPRequestHandler] = Hello) -> HttpEn
     return HttpEndpoint(address, lambda at: Server(at, handler), what="numbers", flag="--numbers-addr")
 
 
-@contextmanager
-def running(address: str, handler: type[BaseHTTPRequestHandler] = Hello) -> Iterator[int]:
-    endpoint = bound(address, handler)
-    thread = threading.Thread(target=endpoint.run)
-    thread.start()
-    try:
-        yield endpoint.port
-    finally:
-        endpoint.stop()
-        thread.join()
-
-
-def status(host: str, port: int) -> int:
-    connection = HTTPConnection(host, port, timeout=WAIT_SECONDS)
-    try:
-        connection.request("GET", "/")
-        return connection.getresponse().status
-    finally:
-        connection.close()
+WELL = (200, "")
 
 
 @needs.IPV6
 def test_without_a_host_it_answers_on_both_families() -> None:
-    with running(":0") as port:
-        assert (status("127.0.0.1", port), status("::1", port)) == (200, 200)
+    with running(bound(":0")) as port:
+        assert asked(port) == asked(port, host="::1") == WELL
 
 
 @pytest.mark.parametrize(
@@ -77,7 +57,7 @@ def test_an_address_that_cannot_be_used_is_named(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
 def test_a_taken_port_is_a_clear_error(host: str) -> None:
-    with running(f"{host}:0") as port, pytest.raises(ConfigError) as raised:
+    with running(bound(f"{host}:0")) as port, pytest.raises(ConfigError) as raised:
         bound(f"{host}:{port}")
 
     assert f"cannot serve numbers at {host}:{port}" in str(raised.value)
@@ -85,12 +65,12 @@ def test_a_taken_port_is_a_clear_error(host: str) -> None:
 
 
 def test_slow_clients_of_a_pod_keep_no_probe_of_the_node_from_its_answer() -> None:
-    with running("127.0.0.1:0") as port, ExitStack() as slow:
+    with running(bound("127.0.0.1:0")) as port, ExitStack() as slow:
         before = threading.active_count()
         for _ in range(MOST_CONNECTIONS + 8):
             client = socket.create_connection(("127.0.0.1", port), source_address=("127.0.0.2", 0))
             slow.enter_context(client).sendall(b"GET / HTTP/1.1\r\nX: ")
-            assert status("127.0.0.1", port) == 200
+            assert asked(port) == WELL
         eventually("threads", threading.active_count, lambda now: now <= before + MOST_CONNECTIONS)
 
 
@@ -99,17 +79,17 @@ def test_a_thread_that_cannot_be_started_takes_no_place(monkeypatch: pytest.Monk
         def start(self) -> None:
             raise RuntimeError("can't start new thread")
 
-    with running("127.0.0.1:0") as port:
+    with running(bound("127.0.0.1:0")) as port:
         with monkeypatch.context() as exhausted:
             exhausted.setattr("driver.process.http_endpoint.threading.Thread", Unstarted)
             for _ in range(2 * MOST_CONNECTIONS + 1):
                 with pytest.raises(ConnectionError):
-                    status("127.0.0.1", port)
-        assert status("127.0.0.1", port) == 200
+                    asked(port)
+        assert asked(port) == WELL
 
 
 def test_a_request_that_drips_in_is_given_up() -> None:
-    with running("127.0.0.1:0") as port, socket.create_connection(("127.0.0.1", port), 20) as client:
+    with running(bound("127.0.0.1:0")) as port, socket.create_connection(("127.0.0.1", port), 20) as client:
         client.settimeout(0.1)
         request = itertools.chain(b"GET / HTTP/1.1\r\nX: ", itertools.repeat(ord("y")))
 
@@ -126,10 +106,9 @@ def test_a_request_that_drips_in_is_given_up() -> None:
 
 
 def test_a_handler_that_fails_ends_one_connection_and_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    with running("127.0.0.1:0", Broken) as port:
-        with pytest.raises(RemoteDisconnected):
-            status("127.0.0.1", port)
-        with pytest.raises(RemoteDisconnected):
-            status("127.0.0.1", port)
+    with running(bound("127.0.0.1:0", Broken)) as port:
+        for _ in range(2):
+            with pytest.raises(RemoteDisconnected):
+                asked(port)
 
     assert "Exception occurred during processing" not in capsys.readouterr().err

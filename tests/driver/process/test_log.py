@@ -38,13 +38,8 @@ def test_a_line_is_one_json_object_with_time_level_and_module(stream: Log) -> No
     log.info("slice written", slice="a", devices=8)
     line = stream.lines()[0]
     assert line.pop("time").endswith("Z")
-    assert line == {
-        "level": "info",
-        "event": "slice written",
-        "module": "a.module",
-        "slice": "a",
-        "devices": 8,
-    }
+    said = {"event": "slice written", "slice": "a", "devices": 8}
+    assert line == {"level": "info", "module": "a.module", **said}
 
 
 def test_every_line_of_an_operation_carries_its_id_and_its_claim(stream: Log) -> None:

@@ -18,12 +18,6 @@ GKE = HOST_LAYOUTS["GKE"]
 OLD, NEW = "570.133.20", "580.95.05"
 
 
-@pytest.fixture
-def roots(tmp_path: Path) -> DriverRoots:
-    """The roots of a host without a driver."""
-    return DriverRoots.probed(tmp_path, tmp_path / "sys")
-
-
 def version(driver: InstalledDriver) -> str:
     """The version of the driver whose files containers get now."""
     return driver.now().files().version

@@ -29,23 +29,20 @@ def test_a_spec_has_the_form_of_the_api() -> None:
 
     layout = laid_out(device(attributes=attributes, capacity={"memory": 80 * 2**30}, taints=taints))
 
-    said = {"b": {"bool": True}, "i": {"int": 7}, "s": {"string": "text"}, "v": {"version": "1.2.3"}}
-    assert layout.rejected == ()
-    assert layout.specs == (
-        {
-            "driver": "gpu.nvidia.com",
-            "nodeName": "node-a",
-            "pool": {"name": POOL, "resourceSliceCount": 1},
-            "devices": [
-                {
-                    "name": "gpu-000",
-                    "attributes": said,
-                    "capacity": {"memory": {"value": "80Gi"}},
-                    "taints": [{"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"}],
-                }
-            ],
+    said = {
+        "name": "gpu-000",
+        "attributes": {
+            "b": {"bool": True},
+            "i": {"int": 7},
+            "s": {"string": "text"},
+            "v": {"version": "1.2.3"},
         },
-    )
+        "capacity": {"memory": {"value": "80Gi"}},
+        "taints": [{"key": "gpu.nvidia.com/gpu-lost", "effect": "NoSchedule"}],
+    }
+    head = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": {"name": POOL, "resourceSliceCount": 1}}
+    assert layout.rejected == ()
+    assert layout.specs == ({**head, "devices": [said]},)
 
 
 def test_a_node_without_devices_has_one_empty_slice() -> None:

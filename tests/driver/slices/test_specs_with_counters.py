@@ -7,19 +7,7 @@ import pytest
 
 from driver.slices.specs import Layout, read_devices
 from tests.driver.kinds.passthrough.seen_nodes import FIRST, SECOND, function, node, offered
-from tests.driver.mig_machines import look, rules
-from tests.gpus import (
-    CounterSet,
-    Device,
-    FakeMachine,
-    PciAddress,
-    Placement,
-    Taint,
-    Version,
-    gpu_device_name,
-    lay_out,
-    node_offers,
-)
+from tests.gpus import CounterSet, Device, PciAddress, Placement, Taint, Version, gpu_device_name, lay_out
 
 POOL = "node-a/gpu.nvidia.com"
 
@@ -36,14 +24,9 @@ def counter_set(number: int = 0, **fields: Any) -> CounterSet:
 
 
 def partition(number: int = 0, **fields: Any) -> Device:
-    given = {
-        "name": f"{gpu_device_name(pci(number))}-mig-1g-10gb-0",
-        "pci": pci(number),
-        "span": Placement(0, 1),
-        "counter_set": gpu_device_name(pci(number)),
-        "consumes": {"memory-slice-0": 1},
-    }
-    return Device(**{**given, **fields})
+    gpu = gpu_device_name(pci(number))
+    given = {"span": Placement(0, 1), "counter_set": gpu, "consumes": {"memory-slice-0": 1}}
+    return Device(f"{gpu}-mig-1g-10gb-0", pci(number), **{**given, **fields})
 
 
 def laid_out(devices: list[Device], counter_sets: list[CounterSet]) -> Layout:
@@ -54,28 +37,11 @@ def test_counter_sets_come_first_in_slices_of_their_own() -> None:
     layout = laid_out([partition()], [counter_set()])
 
     head = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": {"name": POOL, "resourceSliceCount": 2}}
-    assert layout.specs == (
-        {
-            **head,
-            "sharedCounters": [
-                {
-                    "name": "gpu-0000-00-00-0",
-                    "counters": {"memory-slice-0": {"value": "1"}, "memory-slice-1": {"value": "1"}},
-                }
-            ],
-        },
-        {
-            **head,
-            "devices": [
-                {
-                    "name": "gpu-0000-00-00-0-mig-1g-10gb-0",
-                    "consumesCounters": [
-                        {"counterSet": "gpu-0000-00-00-0", "counters": {"memory-slice-0": {"value": "1"}}}
-                    ],
-                }
-            ],
-        },
-    )
+    taken = {"memory-slice-0": {"value": "1"}}
+    counters = {"name": "gpu-0000-00-00-0", "counters": {**taken, "memory-slice-1": {"value": "1"}}}
+    consumes = [{"counterSet": "gpu-0000-00-00-0", "counters": taken}]
+    devices = [{"name": "gpu-0000-00-00-0-mig-1g-10gb-0", "consumesCounters": consumes}]
+    assert layout.specs == ({**head, "sharedCounters": [counters]}, {**head, "devices": devices})
 
 
 @pytest.mark.parametrize(("gpus", "sizes"), [(8, [8]), (9, [8, 1]), (17, [8, 8, 1])])
@@ -137,13 +103,6 @@ def test_what_was_published_is_read_back() -> None:
     assert read_devices(laid_out([device], [counter_set()]).specs) == ((device,), (counter_set(),))
 
 
-def test_all_offers_of_dynamic_mode_are_read_back_with_their_spans() -> None:
-    offers = node_offers(look(FakeMachine.open("hgx-h100")), rules("mig: dynamic"))
-    layout = laid_out(list(offers.devices), list(offers.counter_sets))
-
-    assert read_devices(layout.specs) == (offers.devices, offers.counter_sets)
-
-
 def test_what_is_not_named_by_this_driver_is_not_read() -> None:
     foreign: dict[str, Any] = {
         "devices": [{"name": "gpu-0"}, {"name": "gpu-0000-00-00-0", "attributes": {"l": {"bools": [True]}}}],
@@ -172,13 +131,8 @@ def test_a_device_that_takes_from_two_counter_sets_is_written_and_read_back() ->
 
 def test_a_device_that_takes_from_more_sets_than_the_api_knows_is_left_out() -> None:
     sets = [CounterSet(f"set-{number}", FIRST, {"gpu": 1}) for number in range(3)]
-    device = Device(
-        "gpu-0000-1b-00-0-vfio",
-        FIRST,
-        counter_set="set-0",
-        consumes={"gpu": 1},
-        more_consumes={"set-1": {"gpu": 1}, "set-2": {"gpu": 1}},
-    )
+    more = {"set-1": {"gpu": 1}, "set-2": {"gpu": 1}}
+    device = Device("gpu-vfio", FIRST, counter_set="set-0", consumes={"gpu": 1}, more_consumes=more)
     [rejected] = lay_out([device], pool="node/gpu.nvidia.com", node="node", counter_sets=sets).rejected
     assert rejected.reasons == ("counters of 3 sets are consumed, more than 2",)
     gone = replace(device, more_consumes={"set-9": {"gpu": 1}})

@@ -38,22 +38,13 @@ def refused_by_the_api(layout: Layout) -> bool:
 def test_policies_are_written_as_the_api_has_them() -> None:
     [spec] = laid_out(FOUR).specs
 
-    assert spec["devices"] == [
-        {
-            "name": NAME,
-            "allowMultipleAllocations": True,
-            "capacity": {
-                "memory": {
-                    "value": "80Gi",
-                    "requestPolicy": {"default": "20Gi", "validRange": {"min": "5Gi", "step": "5Gi"}},
-                },
-                "shares": {
-                    "value": "4",
-                    "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
-                },
-            },
-        }
-    ]
+    of_memory = {"default": "20Gi", "validRange": {"min": "5Gi", "step": "5Gi"}}
+    of_shares = {"default": "1", "validRange": {"min": "1", "step": "1"}}
+    capacity = {
+        "memory": {"value": "80Gi", "requestPolicy": of_memory},
+        "shares": {"value": "4", "requestPolicy": of_shares},
+    }
+    assert spec["devices"] == [{"name": NAME, "allowMultipleAllocations": True, "capacity": capacity}]
 
 
 def test_what_nobody_can_ask_for_has_zero_as_its_only_value() -> None:
@@ -70,6 +61,7 @@ def test_what_nobody_can_ask_for_has_zero_as_its_only_value() -> None:
         "shared: {strategy: MPS, memory: {step: 5Gi}, fractional: true}",
         "mig: dynamic, shared: [{strategy: MPS, shares: 2}, {strategy: TimeSlicing, shares: 3}]",
         "offer: partitions, mig: dynamic, shared: {strategy: MPS, shares: 2}",
+        "mig: dynamic",
     ],
 )
 def test_what_was_published_is_read_back(rule: str) -> None:

@@ -11,10 +11,9 @@ from fakegpu.cuda.compiled import SONAME, compiled_libcuda
 from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
 from gpuctl.probe.cuda import Cuda, LibCuda
 from tests import needs
+from tests.controller.mig_node import cut
 from tests.fakegpu.programs import Programs
 from tests.gpus import VISIBLE_NODES, CudaError, FakeCuda, FakeMachine, build_driver_root
-
-pytestmark = needs.GCC
 
 GIB = 1 << 30
 
@@ -43,18 +42,7 @@ def seen(cuda: Cuda) -> list[tuple[str, str, int, tuple[int, int]]]:
     ]
 
 
-def partition(machine: FakeMachine, index: int) -> str:
-    """Make a partition on a GPU; returns its UUID."""
-    nvml = machine.nvml()
-    nvml.init()
-    gpu = nvml.device_by_index(index)
-    gpu.set_mig_mode(True)
-    profile = gpu.gpu_instance_profiles()[0]
-    made = gpu.create_gpu_instance(profile.id, gpu.gpu_instance_placements(profile.id)[0])
-    gpu.create_compute_instance(made.id, gpu.compute_instance_profiles(made.id)[0].id)
-    return gpu.mig_devices()[-1].uuid
-
-
+@needs.GCC
 @pytest.mark.parametrize("chosen", [None, "", "1,0", "1,1,0", "GPU-1,0", "{3:.12},0", "MIG-,0", "2"])
 def test_it_sees_what_the_fake_cuda_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None
@@ -70,33 +58,36 @@ def test_it_sees_what_the_fake_cuda_sees(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", environment["CUDA_VISIBLE_DEVICES"])
     assert seen(loaded(root)) == seen(FakeCuda(machine, environment))
 
-    partition(machine, 0)
+    cut(machine, 0, slices=1, start=0)
     nodes = [f"/dev/nvidia-caps/{one.name}" for one in (root / "dev/nvidia-caps").iterdir()]
     environment[VISIBLE_NODES] += ":" + ":".join(nodes)
     assert seen(loaded(root)) == seen(FakeCuda(machine, environment))
 
 
-def test_under_mps_it_has_the_limit_of_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = Programs(tmp_path, "dgx-a100")
-    root = root_of(programs.machine, tmp_path / "compiled")
-    try:
-        assert programs.control("-d", visible="1,2")[0] == 0
-        programs.ask("set_default_device_pinned_mem_limit 0 10G")
-        for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
-            monkeypatch.setenv(name, programs.environment()[name])
-        monkeypatch.setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "1=4G")
-        cuda = loaded(root)
-        cuda.init()
-        assert [cuda.uuid(one) for one in range(cuda.device_count())] == [programs.uuid(1), programs.uuid(2)]
-        cuda.enter(0)
-        assert cuda.under_mps(0)
-        assert cuda.memory()[0] == 10 * GIB
-        cuda.allocate(10 * GIB)
-        with pytest.raises(CudaError, match="OUT_OF_MEMORY"):
-            cuda.allocate(1)
-        cuda.enter(1)
-        assert cuda.memory()[0] == 4 * GIB
-        (server,) = programs.ask("get_server_list")
-        assert programs.ask(f"get_client_list {server}") == [str(os.getpid())]
-    finally:
-        programs.end()
+@pytest.mark.parametrize("kind", ["fake", pytest.param("compiled", marks=needs.GCC)])
+def test_under_mps_it_has_the_limits_of_the_daemon_and_sees_what_that_serves(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    assert programs.control("-d", visible="1,2")[0] == 0
+    programs.ask("set_default_device_pinned_mem_limit 0 10G")
+    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+        monkeypatch.setenv(name, programs.environment()[name])
+    monkeypatch.setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "1=4G")
+    machine = programs.machine
+    cuda: Cuda = (
+        FakeCuda(machine, os.environ) if kind == "fake" else loaded(root_of(machine, tmp_path / "compiled"))
+    )
+    cuda.init()
+    assert [cuda.uuid(one) for one in range(cuda.device_count())] == [programs.uuid(1), programs.uuid(2)]
+    cuda.enter(0)
+    assert cuda.under_mps(0)
+    (server,) = programs.ask("get_server_list")
+    assert programs.ask(f"get_client_list {server}") == [str(os.getpid())]
+    assert cuda.memory()[0] == 10 * GIB
+    cuda.allocate(10 * GIB)
+    with pytest.raises(CudaError, match="OUT_OF_MEMORY"):
+        cuda.allocate(1)
+    cuda.enter(1)
+    assert cuda.memory()[0] == 4 * GIB
+    for one in (0, 1):
+        cuda.leave(one)

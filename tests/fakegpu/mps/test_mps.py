@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,6 @@ import pytest
 from fakegpu.mps.client import Connection
 from tests.fakegpu.programs import Programs
 from tests.gpus import CudaProcess
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> Iterator[Programs]:
-    """Eight A100, without a daemon."""
-    programs = Programs(tmp_path, "dgx-a100")
-    yield programs
-    programs.end()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The pretend daemon answers as real ones did, and the driver reads that, as far as it is written down."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +20,6 @@ CONTROL = "usr/bin/nvidia-cuda-mps-control"
 START = Run(("-d",), {"CUDA_VISIBLE_DEVICES": "$GPU0"})
 
 each = pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-
-
-@pytest.fixture
-def programs(tmp_path: Path) -> Iterator[Programs]:
-    """Eight A100, without a daemon."""
-    programs = Programs(tmp_path, "dgx-a100")
-    yield programs
-    programs.end()
 
 
 def gpus(programs: Programs) -> list[str]:

@@ -10,11 +10,7 @@ from gpuctl.doctor.check import Finding
 from tests.gpuctl.verify.subjects import built_machine
 from tests.gpus import FakeMachine, Gpu, NodeIncomplete
 from tests.plugin import Hook, InstalledDriver
-from tools.conformance.cdi_edits import (
-    ALL_CALLS,
-    own_spec,
-    unaccepted,
-)
+from tools.conformance.cdi_edits import ALL_CALLS, own_spec, unaccepted
 from tools.hardware.nvidia_ctk import compare_specs
 
 HOOK = Hook("/usr/bin/nvidia-cdi-hook", ALL_CALLS)

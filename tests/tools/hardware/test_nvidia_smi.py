@@ -8,6 +8,7 @@ import pytest
 from driver.hardware.gpu import Partition
 from gpuctl.doctor.check import require, run_checks
 from kubeletplugin.devices.host.driver_programs import Said
+from tests.controller.mig_node import cut
 from tests.gpuctl.verify.subjects import built_machine, machine_in, subject_of
 from tests.gpus import Inventory
 from tests.plugin import ProgramHangs
@@ -89,18 +90,13 @@ PARTITION = """<mig_mode><current_mig>Enabled</current_mig></mig_mode><mig_devic
 
 def test_partitions_are_compared_by_their_instances(tmp_path: Path) -> None:
     machine = built_machine(tmp_path, "hgx-h100")
-    nvml = machine.nvml()
-    nvml.init()
-    device = nvml.device_by_index(0)
-    device.set_mig_mode(True)
-    instance = device.create_gpu_instance(9, device.gpu_instance_placements(9)[0])
-    device.create_compute_instance(instance.id, 2)
+    cut(machine, 0, slices=3, start=0)
     seen = require(subject_of(tmp_path, machine).seen.inventory)
     gpu = seen.gpus[0]
     assert gpu.mig is not None
     (partition,) = gpu.mig.partitions
     log = f'<nvidia_smi_log><gpu id="0000{gpu.pci}">{PARTITION}</gpu></nvidia_smi_log>'.replace(
-        "<gpu_instance_id>1<", f"<gpu_instance_id>{instance.id}<"
+        "<gpu_instance_id>1<", f"<gpu_instance_id>{partition.gpu_instance.id}<"
     )
 
     def found(*partitions: Partition) -> list[str]:
@@ -109,7 +105,7 @@ def test_partitions_are_compared_by_their_instances(tmp_path: Path) -> None:
         details = compare_smi(replace(seen, gpus=(changed,)), Said(0, (log,))).details
         return [line for line in details if not line.startswith("not")]
 
-    place = f"GPU {gpu.pci}, GPU instance {instance.id}, compute instance 0"
+    place = f"GPU {gpu.pci}, GPU instance {partition.gpu_instance.id}, compute instance 0"
     assert found(partition) == []
     assert found(replace(partition, multiprocessors=1, memory_bytes=5 << 30)) == [
         f"{place}: multiprocessors: NVML 1, nvidia-smi 60",

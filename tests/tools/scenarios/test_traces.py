@@ -1,7 +1,6 @@
 """What a scenario leaves behind is noticed: objects, changed objects, and devices that are not as before."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -17,22 +16,11 @@ def api() -> Iterator[ApiClient]:
     with EmbeddedCluster() as cluster:
         cluster.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DRIVER_NAMESPACE}})
         set_config(cluster.api, "version: v1\n")
-        cluster.api.create(slice_of("gpu-0"))
+        published = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "one"}}
+        pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "gpu.nvidia.com", "nodeName": NODE, "pool": pool, "devices": [{"name": "gpu-0"}]}
+        cluster.api.create({**published, "spec": spec})
         yield cluster.api
-
-
-def slice_of(*devices: str, taints: tuple[dict[str, str], ...] = ()) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "one"},
-        "spec": {
-            "driver": "gpu.nvidia.com",
-            "nodeName": NODE,
-            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": name, "taints": list(taints)} for name in devices],
-        },
-    }
 
 
 @pytest.mark.parametrize("kind", ["Namespace", "ConfigMap"])

@@ -3,15 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from tools.soak.judgement import (
-    Mark,
-    Process,
-    Sample,
-    compared_memory,
-    grown,
-    left_over,
-    may_fail,
-)
+from tools.soak.judgement import Mark, Process, Sample, compared_memory, grown, left_over, may_fail
 
 NAME = "kubeletplugin"
 FAULT = Mark("lost", "0000:1b:00.0", 100, 120)

@@ -3,26 +3,16 @@
 from dataclasses import replace
 
 from driver.kinds.partition.kind import static_partitions
-from tests.driver.mig_machines import device, look, mig_of, with_mode_on
-from tests.gpus import DRIVER_NAME, Device, Placement, device_faults
+from tests.driver.mig_machines import Instances, device, look, make_instances, mig_of, with_mode_on
+from tests.gpus import DRIVER_NAME, Device, device_faults
 
 ONE_G, TWO_G, SEVEN_G = 19, 14, 0
 
 
-def offered(
-    *instances: tuple[int, int, tuple[int, ...]], addressing_mode: str | None = None
-) -> tuple[Device, ...]:
-    """The partitions of an H100 after an admin made GPU instances: profile, start, compute profiles inside.
-
-    Of its place on the board all is known.
-    """
+def offered(instances: Instances, addressing_mode: str | None = None) -> tuple[Device, ...]:
+    """The partitions of an H100, of whose place on the board all is known."""
     machine = with_mode_on("hgx-h100")
-    gpu = device(machine)
-    for profile, start, inside in instances:
-        size = gpu.gpu_instance_placements(profile)[0].size
-        made = gpu.create_gpu_instance(profile, Placement(start, size))
-        for compute in inside:
-            gpu.create_compute_instance(made.id, compute)
+    make_instances(device(machine), instances)
     inventory = look(machine)
     seen = replace(inventory.gpus[0], addressing_mode=addressing_mode, numa_node=0, pcie_root="pci0000:00")
     return static_partitions(seen, mig_of(seen), inventory)
@@ -35,7 +25,7 @@ def memory_slices(one: Device) -> set[str]:
 def test_a_static_partition_has_the_memory_slices_of_its_gpu_instance() -> None:
     found = {
         one.name.rpartition("static-")[2]: memory_slices(one)
-        for one in offered((ONE_G, 6, (0,)), (TWO_G, 2, (0, 0)))
+        for one in offered(((ONE_G, 6, (0,)), (TWO_G, 2, (0, 0))))
     }
 
     assert found == {
@@ -46,7 +36,7 @@ def test_a_static_partition_has_the_memory_slices_of_its_gpu_instance() -> None:
 
 
 def test_all_eight_memory_slices_fit_beside_what_is_usually_known() -> None:
-    [partition] = offered((SEVEN_G, 0, (4,)))
+    [partition] = offered(((SEVEN_G, 0, (4,)),))
 
     assert len(memory_slices(partition)) == 8
     assert device_faults(partition, DRIVER_NAME) == ()
@@ -54,7 +44,7 @@ def test_all_eight_memory_slices_fit_beside_what_is_usually_known() -> None:
 
 def test_memory_slices_that_do_not_all_fit_are_left_out() -> None:
     """A partition of all eight, and all that can be known of a GPU: one more than the API takes."""
-    [partition] = offered((SEVEN_G, 0, (4,)), addressing_mode="HMM")
+    [partition] = offered(((SEVEN_G, 0, (4,)),), addressing_mode="HMM")
 
     assert memory_slices(partition) == set()
     assert partition.capacity["memory"]

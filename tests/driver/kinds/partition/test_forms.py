@@ -5,36 +5,41 @@ from functools import cache
 
 import pytest
 
-from tests.driver.mig_machines import device, look, mig_of, rules, with_mode_on
-from tests.gpus import FakeMachine, Gpu, Inventory, Offers, Placement, gpu_device_name, node_offers
+from tests.driver.mig_machines import (
+    Instances,
+    device,
+    look,
+    make_instances,
+    mig_of,
+    rules,
+    shapes,
+    with_mode_on,
+)
+from tests.gpus import FakeMachine, Gpu, Inventory, Placement, node_offers
 
 ONE_G, TWO_G, THREE_G = 19, 14, 9
 NEEDS_RESET = "MIG mode is off and changes only with a GPU reset"
 
 
-Instances = tuple[tuple[int, int, tuple[int, ...]], ...]
 STATES: dict[str, Instances] = {
-    "on": (),
+    **dict.fromkeys(("on", "untold"), ()),
     "cut": ((THREE_G, 4, (2,)), (ONE_G, 0, (0,)), (TWO_G, 2, (0, 0))),
     "media": ((20, 0, (0,)), (ONE_G, 1, (0,))),
     "hollow": ((ONE_G, 0, ()),),
 }
-"""What an admin has made of a GPU in MIG mode: profile id, start, and the compute profiles inside."""
+"""What an admin has made of a GPU in MIG mode."""
 
 
 @cache
 def node(name: str) -> Inventory:
-    """The first GPU of a machine, whose MIG may be in one of the states, or ``unreported``."""
+    """The first GPU of a machine, whose MIG may be in one of the states, ``untold``, or ``unreported``."""
     machine, _, state = name.partition(" ")
     fake = with_mode_on(machine) if state in STATES else FakeMachine.open(machine)
-    gpu = device(fake)
-    for profile_id, start, inside in STATES.get(state, ()):
-        size = gpu.gpu_instance_placements(profile_id)[0].size
-        made = gpu.create_gpu_instance(profile_id, Placement(start, size))
-        for compute_profile in inside:
-            gpu.create_compute_instance(made.id, compute_profile)
+    make_instances(device(fake), STATES.get(state, ()))
     inventory = look(fake)
     first = inventory.gpus[0]
+    if state == "untold":
+        first = replace(first, mig=None)
     if state == "unreported":
         first = replace(first, mig=None, mig_capable=None)
     if state == "guest":
@@ -45,15 +50,6 @@ def node(name: str) -> Inventory:
 def only(inventory: Inventory) -> Gpu:
     [gpu] = inventory.gpus
     return gpu
-
-
-def shapes(offers: Offers) -> list[str]:
-    """The names of the devices without what says the GPU: ``whole``, ``mig-1g-10gb-6``."""
-    return [
-        one.name.removeprefix(gpu_device_name(one.pci)).removeprefix("-") or "whole"
-        for one in offers.devices
-        if one.pci is not None
-    ]
 
 
 STAYS_ON = "MIG mode is on and changes only with a GPU reset"
@@ -133,6 +129,7 @@ OF_H100 = [
         ),
         ("hgx-h100", "mig: off", ["whole"], {}),
         ("hgx-h100 on", "mig: off", [], {"gpu": MODE_ON}),
+        ("hgx-h100 untold", "", [], {"gpu": MODE_ON}),
         *(
             ("hgx-h100", f"offer: hidden, mig: {mig}", [], {"gpu": "the node configuration hides it"})
             for mig in ("static", "dynamic", "{layout: all-1g}")
@@ -150,13 +147,10 @@ def test_what_a_gpu_is_offered_as_and_why_not_as_something_else(
     are_counted = "dynamic" in rule and any(one.startswith("mig-") for one in shape)
     assert bool(offers.counter_sets) == are_counted
     assert {bool(one.counter_set) for one in offers.devices} <= {are_counted}
-
-
-def test_a_gpu_in_mig_mode_that_tells_no_partitions_is_kept_back() -> None:
-    inventory = node("hgx-h100 on")
-    unanswered = replace(inventory, gpus=(replace(only(inventory), mig=None),))
-
-    assert [one.reason for one in node_offers(unanswered).withheld] == [MODE_ON]
+    plain = [one for one in offers.devices if "migWithheld" in one.attributes]
+    reasons = [one.attributes["migWithheld"] for one in plain]
+    assert reasons == [withheld[part] for part in withheld if part == "partitions"]
+    assert all((set(one.capacity), one.consumes) == ({"memory"}, {}) for one in plain)
 
 
 def test_a_static_partition_says_what_it_is() -> None:
@@ -181,17 +175,6 @@ def test_a_static_partition_says_what_it_is() -> None:
         "ofaEngines": 0,
         **{f"memorySlice{index}": 1 for index in (4, 5, 6, 7)},
     }
-
-
-@pytest.mark.parametrize(
-    ("machine", "rule", "reason"),
-    [("dgx-a100", "mig: dynamic", NEEDS_RESET), ("hgx-h100", OTHER_PROFILES, NONE_FITS)],
-)
-def test_a_whole_gpu_says_why_it_has_no_partitions(machine: str, rule: str, reason: str) -> None:
-    [whole] = node_offers(node(machine), rules(rule)).devices
-
-    assert whole.attributes["migWithheld"] == reason
-    assert (set(whole.capacity), whole.consumes) == ({"memory"}, {})
 
 
 def test_only_a_partition_that_is_all_of_its_gpu_instance_has_memory_of_its_own() -> None:

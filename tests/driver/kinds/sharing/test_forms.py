@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 
-from tests.driver.mig_machines import look, rules, with_mode_on
-from tests.gpus import Device, FakeMachine, Inventory, Offers, RequestPolicy, node_offers
+from tests.driver.mig_machines import look, of_first, only, rules, shapes, with_mode_on
+from tests.gpus import Device, Inventory, Offers, RequestPolicy, node_offers
 from tools.conformance.nodes.mig_nodes import inventory as mig_inventory
 
 GIB = 2**30
@@ -16,13 +16,8 @@ SERVED = "{strategy: MPS, shares: 4}"
 
 
 def machine(name: str = "hgx-h100", gpus: int = 1) -> Inventory:
-    found = look(FakeMachine.open(name))
+    found = mig_inventory(name, "delivered")
     return replace(found, gpus=found.gpus[:gpus])
-
-
-def of_first(inventory: Inventory, **changes: object) -> Inventory:
-    """The inventory with its first GPU alone, of which something is otherwise."""
-    return replace(inventory, gpus=(replace(inventory.gpus[0], **changes),))  # type: ignore[arg-type] # fields
 
 
 def offered(rule: str, inventory: Inventory | None = None) -> Offers:
@@ -30,15 +25,7 @@ def offered(rule: str, inventory: Inventory | None = None) -> Offers:
 
 
 def one(rule: str, inventory: Inventory | None = None) -> Device:
-    offers = offered(rule, inventory)
-    assert offers.withheld == ()
-    [device] = offers.devices
-    return device
-
-
-def shapes(offers: Offers) -> list[str]:
-    """The names of the devices without the GPU's: ``ts-4``, and ``whole``."""
-    return [device.name[17:] or "whole" for device in offers.devices]
+    return only(offered(rule, inventory))
 
 
 def reasons(offers: Offers) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -40,6 +40,15 @@ class Host:
     allocated: dict[str, Json] = field(default_factory=dict)
     prepared: dict[str, Vgpu] = field(default_factory=dict)
     most: int = 0
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """One of the hosts, of which nothing is handed out."""
+        machine, index, instances, profiles = HOSTS[name]
+        found = inventory(machine, *instances)
+        offered = offers(alone(found, index), f"vgpu: {{profiles: [{', '.join(profiles)}]}}")
+        gpu = found.gpus[index]
+        return cls(gpu, Allocator(slices(offered), CLASSES, []), hosted(machine, gpu))
 
     def allocate(self, number: int, profile: str) -> None:
         wanted = claim(exactly("r", f"{OWN}.profile == '{profile}'"), name=f"claim-{number}")
@@ -82,13 +91,9 @@ class Host:
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_allocation_is_made_in_any_order(host: str, seed: int) -> None:
-    machine, index, instances, profiles = HOSTS[host]
+    *_, profiles = HOSTS[host]
     chance = Random(f"{host} {seed}")  # noqa: S311 - a test that can be repeated
-    found = inventory(machine, *instances)
-    offered = offers(alone(found, index), f"vgpu: {{profiles: [{', '.join(profiles)}]}}")
-    scene = Host(
-        found.gpus[index], Allocator(slices(offered), CLASSES, []), hosted(machine, found.gpus[index])
-    )
+    scene = Host.of(host)
     # A few profiles at a time, so that a GPU becomes full of one, and empty for another.
     for number in range(ROUNDS):
         step = chance.choice(("allocate", "allocate", "prepare", "prepare", "unprepare", "release"))
@@ -107,13 +112,9 @@ def test_every_allocation_is_made_in_any_order(host: str, seed: int) -> None:
 
 @pytest.mark.parametrize("host", [name for name in HOSTS if "instances" not in name])
 def test_the_scheduler_can_use_up_all_that_the_host_makes(host: str) -> None:
-    machine, index, _, profiles = HOSTS[host]
-    found = inventory(machine)
-    offered = offers(alone(found, index), f"vgpu: {{profiles: [{', '.join(profiles)}]}}")
+    *_, profiles = HOSTS[host]
     for profile in profiles:
-        scene = Host(
-            found.gpus[index], Allocator(slices(offered), CLASSES, []), hosted(machine, found.gpus[index])
-        )
+        scene = Host.of(host)
         (kind,) = (one for one in scene.kernel.types if one.profile == profile)
         for number in range(kind.most + 1):
             scene.allocate(number, profile)

@@ -3,24 +3,19 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from typing import Any
 
 import pytest
 
 from driver.nvml.health.calls import EventSet
-from tests.driver.nvml.c_library import CLibrary
+from tests.driver.nvml.c_library import CLibrary, bound
 from tests.eventually import eventually
-from tests.gpus import FakeMachine, GpuEvent, GpuLost, Nvml, NvmlTimeout, RealNvml, SessionLost
+from tests.gpus import FakeMachine, GpuEvent, GpuLost, Nvml, NvmlTimeout, SessionLost
 
 Watch = Callable[[FakeMachine], EventSet]
 STRUCTURED = "615.36.01"
 LONG = 20.0
 """Longer than any wait here takes: what is expected ends it."""
-
-
-def bound(machine: FakeMachine) -> tuple[RealNvml, CLibrary]:
-    """The binding over a library that plays the machine."""
-    library = CLibrary(machine.nvml())
-    return RealNvml(load=lambda _: library), library
 
 
 def watching(nvml: Nvml) -> EventSet:
@@ -29,12 +24,25 @@ def watching(nvml: Nvml) -> EventSet:
     return nvml.watch_events([nvml.device_by_index(index) for index in range(nvml.device_count())])
 
 
+@pytest.fixture
+def machine() -> FakeMachine:
+    """Eight H100."""
+    return FakeMachine.open("hgx-h100")
+
+
+@pytest.fixture
+def library(machine: FakeMachine) -> CLibrary:
+    """The library that plays the machine."""
+    return CLibrary(machine.nvml())
+
+
 @pytest.fixture(params=["fake", "binding"])
 def watch(request: pytest.FixtureRequest) -> Watch:
     """Watches all GPUs of a machine, by the fake or the binding."""
 
     def through(machine: FakeMachine) -> EventSet:
-        return watching(machine.nvml() if request.param == "fake" else bound(machine)[0])
+        nvml = machine.nvml()
+        return watching(nvml if request.param == "fake" else bound(CLibrary(nvml)))
 
     return through
 
@@ -45,8 +53,7 @@ def all_of(events: EventSet) -> list[GpuEvent]:
 
 
 @pytest.mark.parametrize("version", ["570.133.20", STRUCTURED])
-def test_an_xid_names_its_gpu_and_its_partition(watch: Watch, version: str) -> None:
-    machine = FakeMachine.open("hgx-h100")
+def test_an_xid_names_its_gpu_and_its_partition(machine: FakeMachine, watch: Watch, version: str) -> None:
     machine.driver_back(version)
     events = watch(machine)
     machine.xid(2, 94, gpu_instance=3, compute_instance=1)
@@ -55,41 +62,33 @@ def test_an_xid_names_its_gpu_and_its_partition(watch: Watch, version: str) -> N
     assert all_of(events) == [GpuEvent("xid", uuid, 94, 3, 1), GpuEvent("xid", uuid, 31)]
 
 
-def test_an_incident_in_two_forms_is_told_once_with_what_both_know(watch: Watch) -> None:
-    machine = FakeMachine.open("hgx-h100")
+def test_an_incident_in_two_forms_is_told_once_with_what_both_know(
+    machine: FakeMachine, watch: Watch
+) -> None:
     machine.driver_back(STRUCTURED)
     events = watch(machine)
-    machine.event(
-        4, xid=95, gpu_instance=2, compute_instance=0, severity="fatal", contained=False,
-        component_reset=True, incident="12",
-    )  # fmt: skip
-    machine.event(4, severity="recoverable", contained=True, recovered=True, dropped=True, incident="13")
+    first: Any = {"severity": "fatal", "contained": False, "component_reset": True, "incident": "12"}
+    machine.event(4, xid=95, gpu_instance=2, compute_instance=0, **first)
+    later: Any = {"severity": "recoverable", "contained": True, "recovered": True, "incident": "13"}
+    machine.event(4, dropped=True, **later)
     uuid = machine.uuid(machine.pci(4))
-    assert all_of(events) == [
-        GpuEvent(
-            "xid", uuid, 95, 2, 0, severity="fatal", contained=False, component_reset=True, incident="12"
-        ),
-        GpuEvent(
-            *("operational", uuid),
-            severity="recoverable",
-            contained=True,
-            recovered=True,
-            dropped=True,
-            incident="13",
-        ),
+    expected = [
+        GpuEvent("xid", uuid, 95, 2, 0, **first),
+        GpuEvent("operational", uuid, dropped=True, **later),
     ]
+    assert all_of(events) == expected
 
 
 @pytest.mark.parametrize("kind", ["single-bit-ecc", "double-bit-ecc", "clock", "power-source", "operational"])
-def test_other_kinds_of_events_are_told_by_their_names(watch: Watch, kind: str) -> None:
-    machine = FakeMachine.open("hgx-h100")
+def test_other_kinds_of_events_are_told_by_their_names(machine: FakeMachine, watch: Watch, kind: str) -> None:
     events = watch(machine)
     machine.event(0, kind=kind)  # type: ignore[arg-type]  # one of them
     assert [one.kind for one in all_of(events)] == [kind]
 
 
-def test_a_lost_gpu_is_told_after_its_xid_and_a_new_set_goes_on_with_the_others(watch: Watch) -> None:
-    machine = FakeMachine.open("hgx-h100")
+def test_a_lost_gpu_is_told_after_its_xid_and_a_new_set_goes_on_with_the_others(
+    machine: FakeMachine, watch: Watch
+) -> None:
     events = watch(machine)
     machine.xid(5, 79)
     told = events.wait(LONG)
@@ -100,18 +99,17 @@ def test_a_lost_gpu_is_told_after_its_xid_and_a_new_set_goes_on_with_the_others(
     events.close()
 
 
-def test_the_binding_hears_the_old_form_alone_from_a_library_that_lacks_the_new_one() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    nvml, library = bound(machine)
+def test_the_binding_hears_the_old_form_alone_from_a_library_that_lacks_the_new_one(
+    machine: FakeMachine, library: CLibrary
+) -> None:
     library.has_version_3_of_wait = False
-    events = watching(nvml)
+    events = watching(bound(library))
     machine.xid(1, 48)
     told = events.wait(LONG)
     assert told == GpuEvent("xid", machine.uuid(machine.pci(1)), 48)
 
 
-def test_a_gpu_that_refuses_to_be_watched_is_left_out(watch: Watch) -> None:
-    machine = FakeMachine.open("hgx-h100")
+def test_a_gpu_that_refuses_to_be_watched_is_left_out(machine: FakeMachine, watch: Watch) -> None:
     machine.fail("register_events", gpu=6)
     events = watch(machine)
     assert machine.uuid(machine.pci(6)) not in events.watched()
@@ -120,9 +118,8 @@ def test_a_gpu_that_refuses_to_be_watched_is_left_out(watch: Watch) -> None:
 
 @pytest.mark.parametrize("frees", [True, False])
 @pytest.mark.parametrize("how", ["close", "shutdown"])
-def test_another_thread_ends_a_wait(how: str, *, frees: bool) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    nvml, library = bound(machine)
+def test_another_thread_ends_a_wait(library: CLibrary, how: str, *, frees: bool) -> None:
+    nvml = bound(library)
     library.frees = frees
     events = watching(nvml)
     with ThreadPoolExecutor(1) as pool:
@@ -143,12 +140,11 @@ def test_another_thread_ends_a_wait(how: str, *, frees: bool) -> None:
 
 
 def test_a_session_is_kept_while_a_wait_hangs_and_taken_over_by_the_next(
-    monkeypatch: pytest.MonkeyPatch,
+    machine: FakeMachine, library: CLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NVML would free what the thread still uses; and a session begun twice would hold the GPUs for good."""
     monkeypatch.setattr("driver.nvml.real._LEAVE_SECONDS", 0.05)
-    machine = FakeMachine.open("hgx-h100")
-    nvml, library = bound(machine)
+    nvml = bound(library)
     events = watching(nvml)
     machine.hang("wait_events")
     entered = Event()

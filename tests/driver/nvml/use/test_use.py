@@ -5,26 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from driver.nvml.api import NotFound
-from tests.driver.nvml.c_library import CLibrary
-from tests.gpus import FakeMachine, NotSupported, Nvml, NvmlDevice, ProcessUse, RealNvml
+from tests.driver.nvml.c_library import CLibrary, bound
+from tests.gpus import FakeMachine, NotSupported, NvmlDevice, ProcessUse
 
 Open = Callable[[FakeMachine], NvmlDevice]
 MIB, GIB = 2**20, 2**30
-
-
-@pytest.fixture(params=["fake", "binding"])
-def ask(request: pytest.FixtureRequest) -> Open:
-    """Gives the first GPU of a machine as the fake or the binding has it."""
-
-    def through(machine: FakeMachine) -> NvmlDevice:
-        nvml: Nvml = machine.nvml()
-        if request.param == "binding":
-            library = CLibrary(machine.nvml())
-            nvml = RealNvml(load=lambda _: library)
-        nvml.init()
-        return nvml.device_by_index(0)
-
-    return through
 
 
 def cut(machine: FakeMachine, parts: int = 2) -> None:
@@ -81,7 +66,7 @@ def test_samples_end_with_their_session(*, frees: bool) -> None:
     cut(machine, parts=1)
     library = CLibrary(machine.nvml())
     library.frees = frees
-    nvml = RealNvml(load=lambda _: library)
+    nvml = bound(library)
     for _ in range(2):
         nvml.init()
         device = nvml.device_by_index(0)

@@ -1,17 +1,14 @@
 """Numbers stand at zero from the start, follow what happens, and can be fetched over HTTP."""
 
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
-from driver.process.http_endpoint import HttpEndpoint
 from driver.process.metrics.registry import Metrics, endpoint, serve
 from driver.process.metrics.table import Reading
 from tests.clusters import Service
+from tests.driver.process.served import asked, running
 from tests.gpus import ClaimBlocked, ClaimRefused, ConfigError, StorageError
 
 
@@ -101,22 +98,13 @@ def test_a_phase_counts_for_the_operation_of_its_thread_and_for_none_outside_of_
     assert value(metrics, "phase_duration_seconds_count", operation="unprepare", phase="locks") == 0
 
 
-@contextmanager
-def running(served: HttpEndpoint) -> Iterator[None]:
-    thread = threading.Thread(target=served.run)
-    thread.start()
-    yield
-    served.stop()
-    thread.join()
-
-
 def test_the_endpoint_serves_the_numbers() -> None:
     metrics = Metrics()
     metrics.prepared_claims.set(3)
-    served = endpoint("127.0.0.1:0", metrics)
-    address = f"http://127.0.0.1:{served.port}/metrics"
-    with running(served), urllib.request.urlopen(address, timeout=10) as answer:
-        assert b"gpu_dra_prepared_claims 3.0" in answer.read()
+    with running(endpoint("127.0.0.1:0", metrics)) as port:
+        status, text = asked(port, "/metrics")
+    assert status == 200
+    assert "gpu_dra_prepared_claims 3.0" in text
 
 
 def test_an_address_that_is_none_is_named_with_its_flag() -> None:

@@ -28,12 +28,8 @@ def _confirmed(case: Case, allocator: OurAllocator) -> Answer:
 
 def test_nobody_cheaper_is_enough_in_any_recorded_case() -> None:
     vectors = list(read_vectors(AREA.name))
-    differences = [
-        f"{case['name']}: {difference}"
-        for case, answer in vectors
-        if (difference := AREA.difference(case, answer)) is not None
-    ]
-    assert differences == []
+    differences = [(case["name"], AREA.difference(case, answer)) for case, answer in vectors]
+    assert [one for one in differences if one[1] is not None] == []
     assert len(vectors) >= 250
     assert sum(bool(answer.get("victims")) for _, answer in vectors) >= 100
 

@@ -1,0 +1,33 @@
+"""An endpoint that runs for a while, and what it answers."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+
+from driver.process.http_endpoint import HttpEndpoint
+
+WAIT_SECONDS = 20
+
+
+@contextmanager
+def running(endpoint: HttpEndpoint) -> Iterator[int]:
+    """The endpoint runs meanwhile; its port."""
+    thread = threading.Thread(target=endpoint.run)
+    thread.start()
+    try:
+        yield endpoint.port
+    finally:
+        endpoint.stop()
+        thread.join()
+
+
+def asked(port: int, path: str = "/", host: str = "127.0.0.1") -> tuple[int, str]:
+    """The status and the text of an answer."""
+    connection = HTTPConnection(host, port, timeout=WAIT_SECONDS)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
