@@ -12,13 +12,7 @@ from tests.deviceclasses.published_nodes import (
     profile_of,
     selectable,
 )
-from tests.deviceclasses.shipped_classes import (
-    ALL,
-    DEFAULT,
-    OF_PROFILES,
-    PROFILES,
-    matches,
-)
+from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OF_PROFILES, PROFILES, matches
 from tests.gpus import known_catalogues, load_catalogue
 
 Object = dict[str, Any]
@@ -26,11 +20,7 @@ Object = dict[str, Any]
 SIZES = ("mig-small", "mig-medium", "mig-large")
 
 MATCHED: dict[str, dict[str, str]] = {
-    "a30-quad": {
-        "mig-small": "1g.6gb 1g.6gb+me",
-        "mig-medium": "2g.12gb 2g.12gb+me",
-        "mig-large": "4g.24gb",
-    },
+    "a30-quad": {"mig-small": "1g.6gb 1g.6gb+me", "mig-medium": "2g.12gb 2g.12gb+me", "mig-large": "4g.24gb"},
     "dgx-a100": {
         "mig-small": "1g.5gb 1g.5gb+me 1g.10gb",
         "mig-medium": "2g.10gb",

@@ -14,9 +14,7 @@ from tests.deviceclasses.published_nodes import (
     profile_of,
 )
 from tests.deviceclasses.sample_claims import results
-from tests.deviceclasses.shipped_classes import (
-    SAMPLE_FILES,
-)
+from tests.deviceclasses.shipped_classes import SAMPLE_FILES
 
 Object = dict[str, Any]
 

@@ -139,8 +139,7 @@ def test_shares_fill_a_gpu_before_they_spill_over_to_the_next(
 
 
 @pytest.mark.parametrize(
-    ("configuration", "other", "pods"),
-    [(None, "large", 8), (TIME_SLICED, "time-sliced", 3), (MPS, "mps", 3)],
+    ("configuration", "other", "pods"), [(None, "large", 8), (TIME_SLICED, "time-sliced", 3), (MPS, "mps", 3)]
 )
 def test_admins_see_the_gpus_that_others_have_and_take_nothing_of_them(
     configuration: str | None, other: str, pods: int

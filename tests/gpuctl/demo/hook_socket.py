@@ -31,10 +31,7 @@ class AnsweringSocket:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

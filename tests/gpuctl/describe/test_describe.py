@@ -69,10 +69,7 @@ class Cluster:
             ("GPU 1 (0000:43:00.0): XID 79", "GPU 5: fell ill", "the kubelet starts")
         ):
             server.create("/api/v1/namespaces/default/events", event(f"n{number}", "Node", node_a, message))
-        for item in (
-            claim("train", SECOND, pods=("train-0",)),
-            claim("ci", f"{FIRST}-mig-1g-10gb-2"),
-        ):
+        for item in (claim("train", SECOND, pods=("train-0",)), claim("ci", f"{FIRST}-mig-1g-10gb-2")):
             status = item.pop("status")
             result = status["allocation"]["devices"]["results"][0]
             entry = {key: result[key] for key in ("driver", "pool", "device")}

@@ -43,12 +43,7 @@ def slices() -> tuple[dict[str, Any], ...]:
 
 def snapshot(**changed: Any) -> Snapshot:
     """One node with four A30; other lists that are given are read when they matter."""
-    found: dict[str, Any] = {
-        "nodes": (NODE,),
-        "slices": slices(),
-        "classes": (CLASS,),
-        "claims": (),
-    }
+    found: dict[str, Any] = {"nodes": (NODE,), "slices": slices(), "classes": (CLASS,), "claims": ()}
     found |= {name: changed.pop(name) for name in tuple(changed) if name in found}
     return Snapshot(**found, view=StoredLists(changed))
 

@@ -76,13 +76,7 @@ class Site:
         return pod
 
     def pod(
-        self,
-        name: str,
-        *,
-        owner: str | None = None,
-        movable: bool = False,
-        priority: int = 0,
-        **spec: Any,
+        self, name: str, *, owner: str | None = None, movable: bool = False, priority: int = 0, **spec: Any
     ) -> Object:
         """A pod that waits; ``owner`` is its controller, which is not in the cluster."""
         metadata: Object = {"namespace": "team", "name": name, "uid": name, "labels": {"app": name}}

@@ -121,13 +121,7 @@ def test_nobody_is_evicted_before_new_pods_are_kept_away(scene: HealScene) -> No
         seen.append(names(scene))
         return True
 
-    plugin = PlayedPlugin(
-        scene,
-        was_looked_at,
-        note,
-        lambda: keep_free(scene),
-        lambda: ends_evicted(scene),
-    )
+    plugin = PlayedPlugin(scene, was_looked_at, note, lambda: keep_free(scene), lambda: ends_evicted(scene))
     with scene.served(plugin):
         ran = scene.healed("--yes")
 

@@ -127,9 +127,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("found", EVERY)
-def test_every_class_has_an_answer_for_every_device_and_meets_some_of_its_own(
-    found: ImportedPlugin,
-) -> None:
+def test_every_class_has_an_answer_for_every_device_and_meets_some_of_its_own(found: ImportedPlugin) -> None:
     own = [device for cut in (False, True) for device in devices(plan("hgx-h100", found.text, cut=cut))]
     others = of_machine("hgx-h100")
     for doc in classes(found).values():

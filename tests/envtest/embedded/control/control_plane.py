@@ -175,11 +175,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 def head(kind: str, name: str) -> Object:
     core = kind in ("Pod", "Node", "Namespace")
-    return {
-        "apiVersion": "v1" if core else f"{GROUP}/v1",
-        "kind": kind,
-        "metadata": {"name": name},
-    }
+    return {"apiVersion": "v1" if core else f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}}
 
 
 def request(name: str = "gpu", device_class: str = CLASS, **exactly: Any) -> Object:

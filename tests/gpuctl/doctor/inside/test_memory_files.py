@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuctl.doctor.inside.claim_files import (
-    HOOK,
-    hook_seen,
-    is_group,
-    named_hooks,
-    read_ledger,
-    sockets_seen,
-)
+from gpuctl.doctor.inside.claim_files import HOOK, hook_seen, is_group, named_hooks, read_ledger, sockets_seen
 from kubeletplugin.claims.cdi.hooks import HookCopies
 from tests.clusters import Unread
 from tests.gpuctl.doctor.nodes import UID
