@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.table import Table
 
 from gpuctl.cli.output import say
 from tests.clusters import EmbeddedApiServer, commands, error_text, plan_node
@@ -35,13 +34,6 @@ def commanding(text: str) -> set[str]:
     """The characters of a text that a terminal would not just show, but for what sets colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     return {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Cs") and one not in "\n\t"}
-
-
-def table() -> Table:
-    found = Table(title=EVIL, caption=EVIL)
-    found.add_column(EVIL)
-    found.add_row(EVIL)
-    return found
 
 
 def test_a_line_of_several_stays_so() -> None:

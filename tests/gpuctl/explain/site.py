@@ -27,25 +27,25 @@ def shipped_classes() -> tuple[Object, ...]:
 
 
 @cache
-def _planned(node: str, machine: str) -> list[Object]:
+def _planned(node: str) -> list[Object]:
     """What a node publishes."""
-    return list(plan_node(machine, node, CONFIG).slices)
+    return list(plan_node("t4", node, CONFIG).slices)
 
 
-def claim_spec(device_class: str = SHARE, shares: int | None = None, count: int = 1) -> Object:
+def claim_spec(device_class: str = SHARE, shares: int | None = None) -> Object:
     """The spec of a claim."""
-    exactly: Object = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+    exactly: Object = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
     if shares is not None:
         exactly["capacity"] = {"requests": {"shares": str(shares)}}
     return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
 
 
 class Site:
-    """A cluster that is built step by step; each node has one T4 unless it says otherwise."""
+    """A cluster that is built step by step; each node has one T4."""
 
-    def __init__(self, *nodes: str, machine: str = "t4") -> None:
+    def __init__(self, *nodes: str) -> None:
         self.nodes: list[Object] = [{"metadata": {"name": name}, "spec": {}} for name in nodes]
-        self.slices = [one for name in nodes for one in copy.deepcopy(_planned(name, machine))]
+        self.slices = [one for name in nodes for one in copy.deepcopy(_planned(name))]
         self.classes = shipped_classes()
         self.pods: list[Object] = []
         self.claims: list[Object] = []
@@ -105,10 +105,10 @@ class Site:
         self.claims.append(self.claim_of(pod, spec))
         return pod
 
-    def protect(self, pod: str, allowed: int = 0) -> None:
+    def protect(self, pod: str) -> None:
         """A budget for one pod; all pods are ready, so that budgets count them."""
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": pod}}}
-        status = {"disruptionsAllowed": allowed, "desiredHealthy": 1, "currentHealthy": 1 + allowed}
+        status = {"disruptionsAllowed": 0, "desiredHealthy": 1, "currentHealthy": 1}
         for one in self.pods:
             one["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
         metadata = {"namespace": "team", "name": f"{pod}-budget"}

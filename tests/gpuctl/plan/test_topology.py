@@ -1,6 +1,5 @@
 """The topology of a node is drawn in the terms of nvidia-smi, from what the node publishes."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +26,8 @@ DISTANCES: dict[TopologyLevel, str] = {
 }  # fmt: skip
 
 
-def topology(machine: str, config: Path | None = None) -> NodeTopology:
-    [view] = views_of(plan_node(machine, "node", config).slices, ())
+def topology(machine: str) -> NodeTopology:
+    [view] = views_of(plan_node(machine, "node", None).slices, ())
     return topology_of("node", view.gpus)
 
 

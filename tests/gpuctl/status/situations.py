@@ -34,11 +34,11 @@ def slices(node: str = "node-a", machine: str = "a30-quad", config: str = "") ->
     return found
 
 
-def cut_slices(folder: Path, node: str = "node-a") -> list[Object]:
+def cut_slices(folder: Path) -> list[Object]:
     """Of eight H100 the first may be cut into 1g, 1g+me, 2g and 3g."""
     file = folder / "node.yaml"
     file.write_text(_CUT)
-    return slices(node, "hgx-h100", str(file))
+    return slices(machine="hgx-h100", config=str(file))
 
 
 def publish(server: EmbeddedApiServer, *items: Object) -> None:

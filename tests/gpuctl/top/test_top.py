@@ -46,10 +46,14 @@ METRICS = (
 )
 
 
-def plugin_pod(node: str, *words: str, created: str = "2026-01-01T00:00:00Z") -> Object:
+def plugin_pod(node: str, *words: str) -> Object:
     container = {"name": "plugin", "command": ["gpu-dra-kubeletplugin"], "args": list(words)}
     return {
-        "metadata": {"namespace": "gpu-dra", "name": f"plugin-{node}", "creationTimestamp": created},
+        "metadata": {
+            "namespace": "gpu-dra",
+            "name": f"plugin-{node}",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
         "spec": {"nodeName": node, "containers": [container]},
         "status": {"phase": "Running"},
     }

@@ -115,19 +115,16 @@ def add_class(api_server: EmbeddedApiServer, name: str = "gpu.nvidia.com", kind:
     )
 
 
-def add_claim(page: Page, name: str, device_class: str = "gpu.nvidia.com", selector: str = "true") -> None:
+def add_claim(page: Page, name: str, device_class: str = "gpu.nvidia.com") -> None:
     """A claim without devices, in the namespace default."""
-    exactly = {"deviceClassName": device_class, "selectors": [{"cel": {"expression": selector}}]}
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]}}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
     page.api.create({**claim, "spec": spec})
 
 
-def give(
-    page: Page, claim: str, device: str | None, *, users: tuple[str, ...] = (), pool: str = POOL
-) -> None:
+def give(page: Page, claim: str, device: str | None, *, users: tuple[str, ...] = ()) -> None:
     """Have a claim's status say what it was given, or with None that it has nothing."""
-    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": pool, "device": device}
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": POOL, "device": device}
     status: Object = {
         "allocation": {"devices": {"results": [result]}} if device else None,
         "reservedFor": [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in users],

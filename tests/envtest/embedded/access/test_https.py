@@ -4,16 +4,8 @@ import base64
 import json
 from pathlib import Path
 
-import pytest
-import trustme
-
 from tests.clusters import ApiClient, EmbeddedCluster
 from tests.openssl import openssl
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA(key_type=trustme.KeyType.ECDSA)
 
 
 def test_a_cluster_makes_a_certificate_of_its_own(tmp_path: Path) -> None:

@@ -24,18 +24,18 @@ def grant(server: EmbeddedApiServer, user: str, *rules: Object, namespace: str =
     name = f"{user.rpartition(':')[2]}-{len(server.objects('clusterroles', 'rbac.authorization.k8s.io'))}"
     server.create(f"{RBAC}/clusterroles", role(name, *rules))
     place = f"{RBAC}/namespaces/{namespace}/rolebindings" if namespace else f"{RBAC}/clusterrolebindings"
-    server.create(place, binding(name, name, user))
+    server.create(place, binding(name, user))
 
 
 def role(name: str, *rules: Object) -> Object:
     return {"metadata": {"name": name}, "rules": list(rules)}
 
 
-def binding(name: str, role_name: str, user: str, kind: str = "ClusterRole") -> Object:
+def binding(name: str, user: str) -> Object:
     group = "rbac.authorization.k8s.io"
     return {
         "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": kind, "name": role_name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
         "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
     }
 

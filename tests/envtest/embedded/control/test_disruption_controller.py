@@ -24,27 +24,26 @@ def cluster() -> Iterator[ControlPlane]:
         yield found
 
 
-def run(cluster: ControlPlane, name: str, *, ready: bool = True) -> None:
+def run(cluster: ControlPlane, name: str) -> None:
     labelled = pod(name)
     labelled["metadata"]["labels"] = {"app": "a"}
     cluster.server.create(PODS, labelled)
     cluster.wait_bound(name)
-    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-    cluster.set_status(name, phase="Running", conditions=conditions)
+    cluster.set_status(name, phase="Running", conditions=[{"type": "Ready", "status": "True"}])
 
 
-def add_budget(cluster: ControlPlane, name: str = "b", **spec: Any) -> None:
-    cluster.server.create(BUDGETS, {"metadata": {"name": name}, "spec": {"selector": SELECTOR, **spec}})
-    cluster.wait(lambda: budget(cluster, name)["status"].get("observedGeneration") == 1)
+def add_budget(cluster: ControlPlane, **spec: Any) -> None:
+    cluster.server.create(BUDGETS, {"metadata": {"name": "b"}, "spec": {"selector": SELECTOR, **spec}})
+    cluster.wait(lambda: budget(cluster)["status"].get("observedGeneration") == 1)
 
 
-def budget(cluster: ControlPlane, name: str = "b") -> Object:
-    found = cluster.server.objects("poddisruptionbudgets", "policy")
-    return next(one for one in found if one["metadata"]["name"] == name)
+def budget(cluster: ControlPlane) -> Object:
+    (found,) = cluster.server.objects("poddisruptionbudgets", "policy")
+    return found
 
 
-def evict(cluster: ControlPlane, name: str, query: str = "") -> Answer:
-    return ask(cluster.server, "POST", f"{PODS}/{name}/eviction{query}", {"metadata": {"name": name}})
+def evict(cluster: ControlPlane, name: str) -> Answer:
+    return ask(cluster.server, "POST", f"{PODS}/{name}/eviction", {"metadata": {"name": name}})
 
 
 def causes(answer: Answer) -> list[str]:

@@ -59,8 +59,8 @@ def runs(node: Node, pod: str, container: str = "main", restarts: int = 0) -> bo
     return "running" in shown.get("state", {}) and shown["restartCount"] == restarts
 
 
-def kill(node: Node, pod: str, container: str = "main") -> None:
-    running = last(node, pod, container)
+def kill(node: Node, pod: str) -> None:
+    running = last(node, pod)
     assert running is not None
     node.runtime.kill_container(running)
 
