@@ -30,25 +30,15 @@ SITUATIONS = {
 }
 DRA = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{DRA}/namespaces/team/resourceclaims"
-CONDITION = {
-    "type": "Ready",
-    "status": "False",
-    "reason": "Xid",
-    "message": "XID 79",
-    "lastTransitionTime": "2026-01-02T03:04:06Z",
-}
+SAID = {"reason": "Xid", "message": "XID 79", "lastTransitionTime": "2026-01-02T03:04:06Z"}
+CONDITION = {"type": "Ready", "status": "False", **SAID}
 
 
 def event(name: str, kind: str, about: Object, message: str, namespace: str = "default") -> Object:
-    involved = {"kind": kind, "name": about["metadata"]["name"], "uid": about["metadata"].get("uid", "")}
-    return {
-        "metadata": {"name": name, "namespace": namespace},
-        "involvedObject": {**involved, "namespace": about["metadata"].get("namespace", "")},
-        "type": "Warning",
-        "reason": "GpuSick",
-        "message": message,
-        "lastTimestamp": "2026-01-02T03:04:05Z",
-    }
+    involved = {key: about["metadata"].get(key, "") for key in ("name", "uid", "namespace")}
+    told = {"type": "Warning", "reason": "GpuSick", "lastTimestamp": "2026-01-02T03:04:05Z"}
+    metadata = {"name": name, "namespace": namespace}
+    return {"metadata": metadata, "involvedObject": {"kind": kind, **involved}, "message": message, **told}
 
 
 class Cluster:
