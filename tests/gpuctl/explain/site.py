@@ -2,51 +2,41 @@
 
 import copy
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from gpuctl.explain.answer import explain_pod
 from gpuctl.explain.victims import MOVABLE, Policy
 from tests.clusters import Allocator, Explanation, Snapshot, plan_node
+from tests.deviceclasses.shipped_classes import DEFAULT, ROOT
 from tests.gpuctl.explain.objects import StoredLists
 
 Object = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 WHOLE, SHARE = "gpu.nvidia.com", "shared-timesliced"
 
 
 @cache
-def shipped_classes() -> tuple[Object, ...]:
-    """The DeviceClasses that the driver brings."""
-    files = sorted((ROOT / "deviceclasses").glob("*.yaml"))
-    return tuple(one for path in files for one in yaml.safe_load_all(path.read_bytes()))
-
-
-@cache
-def _planned(node: str) -> list[Object]:
+def _planned(node: str, machine: str) -> list[Object]:
     """What a node publishes."""
-    return list(plan_node("t4", node, CONFIG).slices)
+    return list(plan_node(machine, node, CONFIG).slices)
 
 
-def claim_spec(device_class: str = SHARE, shares: int | None = None) -> Object:
+def claim_spec(device_class: str = SHARE, shares: int | None = None, count: int = 1) -> Object:
     """The spec of a claim."""
-    exactly: Object = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
+    exactly: Object = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
     if shares is not None:
         exactly["capacity"] = {"requests": {"shares": str(shares)}}
     return {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
 
 
 class Site:
-    """A cluster that is built step by step; each node has one T4."""
+    """A cluster that is built step by step; each node has one T4 unless it says otherwise."""
 
-    def __init__(self, *nodes: str) -> None:
+    def __init__(self, *nodes: str, machine: str = "t4") -> None:
         self.nodes: list[Object] = [{"metadata": {"name": name}, "spec": {}} for name in nodes]
-        self.slices = [one for name in nodes for one in copy.deepcopy(_planned(name))]
-        self.classes = shipped_classes()
+        self.slices = [one for name in nodes for one in copy.deepcopy(_planned(name, machine))]
+        self.classes = tuple(DEFAULT.values())
         self.pods: list[Object] = []
         self.claims: list[Object] = []
         self.budgets: list[Object] = []

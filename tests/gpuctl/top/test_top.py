@@ -91,8 +91,8 @@ def test_it_says_what_is_approved(
     for node in ("node-b", "node-c", "node-d"):
         slices += published(tmp_path, node)
         claims.append(claim(f"on-{node}", SECOND, node=node))
-    port = "--metrics-addr=:9402"
-    pods = [plugin_pod("node-a", port), plugin_pod("node-b"), plugin_pod("node-c", port)]
+    flag = "--metrics-addr=:9402"
+    pods = [plugin_pod("node-a", flag), plugin_pod("node-b"), plugin_pod("node-c", flag)]
     cluster = {
         f"{DRA}/resourceslices": listed("ResourceSlice", slices),
         f"{DRA}/resourceclaims": listed("ResourceClaim", claims),

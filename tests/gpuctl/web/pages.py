@@ -109,10 +109,8 @@ def add_class(api_server: EmbeddedApiServer, name: str = "gpu.nvidia.com", kind:
         "device.driver == 'gpu.nvidia.com' && 'type' in device.attributes['gpu.nvidia.com'] && "
         f"device.attributes['gpu.nvidia.com'].type == '{kind}'"
     )
-    api_server.create(
-        f"{DRA}/deviceclasses",
-        {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}},
-    )
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    api_server.create(f"{DRA}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
 
 
 def add_claim(page: Page, name: str, device_class: str = "gpu.nvidia.com") -> None:
@@ -134,16 +132,9 @@ def give(page: Page, claim: str, device: str | None, *, users: tuple[str, ...] =
 
 def waiting_pod(name: str, claim: str, **spec: str) -> Object:
     """A pod that asks for the devices of a claim."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "containers": [{"name": "main", "image": "train"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
-            **spec,
-        },
-    }
+    asks = [{"name": "gpu", "resourceClaimName": claim}]
+    made = {"containers": [{"name": "main", "image": "train"}], "resourceClaims": asks, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": made}
 
 
 _BLOCKS = frozenset({"h1", "h2", "h3", "p", "tr", "dt", "form", "ul", "summary"})
