@@ -149,10 +149,10 @@ def profile_of(device: Object) -> str:
     return "passthrough" if attributes["type"] == "vfio" else profile or "whole"
 
 
-def selectable(device: Object, driver: str = DRIVER) -> SelectorDevice:
+def selectable(device: Object) -> SelectorDevice:
     """The device as a selector sees it."""
     return SelectorDevice(
-        driver,
+        DRIVER,
         device.get("attributes", {}),
         device.get("capacity", {}),
         device.get("allowMultipleAllocations", False),

@@ -12,49 +12,23 @@ from tests.deviceclasses.published_nodes import (
     profile_of,
     selectable,
 )
-from tests.deviceclasses.shipped_classes import (
-    ALL,
-    DEFAULT,
-    OF_PROFILES,
-    PROFILES,
-    matches,
-)
+from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OF_PROFILES, PROFILES, matches
 from tests.gpus import known_catalogues, load_catalogue
 
 Object = dict[str, Any]
 
 SIZES = ("mig-small", "mig-medium", "mig-large")
 
-MATCHED: dict[str, dict[str, str]] = {
-    "a30-quad": {
-        "mig-small": "1g.6gb 1g.6gb+me",
-        "mig-medium": "2g.12gb 2g.12gb+me",
-        "mig-large": "4g.24gb",
-    },
-    "dgx-a100": {
-        "mig-small": "1g.5gb 1g.5gb+me 1g.10gb",
-        "mig-medium": "2g.10gb",
-        "mig-large": "3g.20gb 4g.20gb",
-    },
-    "hgx-h100": {
-        "mig-small": "1g.10gb 1g.10gb+me 1g.20gb",
-        "mig-medium": "2g.20gb",
-        "mig-large": "3g.40gb 4g.40gb",
-    },
-    "hgx-b200": {
-        "mig-small": "1g.23gb 1g.23gb+me 1g.45gb",
-        "mig-medium": "1g.45gb 2g.45gb",
-        "mig-large": "3g.90gb 4g.90gb",
-    },
-    "rtx-pro-6000-octo": {
-        "mig-small": "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me",
-        "mig-medium": "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me"
-        " 2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me",
-        "mig-large": "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me"
-        " 2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me 4g.96gb 4g.96gb+gfx",
-    },
+SMALL_RTX = "1g.24gb 1g.24gb+gfx 1g.24gb+me 1g.24gb+me.all 1g.24gb-me"
+MEDIUM_RTX = f"{SMALL_RTX} 2g.48gb 2g.48gb+gfx 2g.48gb+me.all 2g.48gb-me"
+MATCHED = {
+    "a30-quad": ("1g.6gb 1g.6gb+me", "2g.12gb 2g.12gb+me", "4g.24gb"),
+    "dgx-a100": ("1g.5gb 1g.5gb+me 1g.10gb", "2g.10gb", "3g.20gb 4g.20gb"),
+    "hgx-h100": ("1g.10gb 1g.10gb+me 1g.20gb", "2g.20gb", "3g.40gb 4g.40gb"),
+    "hgx-b200": ("1g.23gb 1g.23gb+me 1g.45gb", "1g.45gb 2g.45gb", "3g.90gb 4g.90gb"),
+    "rtx-pro-6000-octo": (SMALL_RTX, MEDIUM_RTX, f"{MEDIUM_RTX} 4g.96gb 4g.96gb+gfx"),
 }
-"""Machine -> size -> the profiles of the machine that are of this size; other machines are cut alike."""
+"""Machine -> for each size the profiles that are of it; other machines are cut alike."""
 
 
 def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_resource() -> None:
@@ -70,9 +44,8 @@ def test_the_classes_that_everybody_installs_are_these_and_claim_no_extended_res
 def test_a_size_matches_the_profiles_that_its_promise_fits(machine: str) -> None:
     found = [(profile_of(device), selectable(device)) for device in of_machine(machine)]
 
-    for size in SIZES:
-        matched = {profile for profile, device in found if matches(size, device)}
-        assert matched == set(MATCHED[machine][size].split())
+    for size, profiles in zip(SIZES, MATCHED[machine], strict=True):
+        assert {profile for profile, device in found if matches(size, device)} == set(profiles.split())
 
 
 def test_machines_without_mig_have_none_of_the_sizes() -> None:

@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 
 from tests.clusters import Allocator
-from tests.deviceclasses.published_nodes import (
-    ALL_TIERS,
-    MIG_MACHINES,
-    NODE,
-    OTHER_MACHINES,
-    plan,
-)
+from tests.deviceclasses.published_nodes import ALL_TIERS, MIG_MACHINES, NODE, OTHER_MACHINES, plan
 from tests.deviceclasses.shipped_classes import ALL
 from tools.conformance.allocation.objects import claim, exactly
 

@@ -14,9 +14,7 @@ from tests.deviceclasses.published_nodes import (
     profile_of,
 )
 from tests.deviceclasses.sample_claims import results
-from tests.deviceclasses.shipped_classes import (
-    SAMPLE_FILES,
-)
+from tests.deviceclasses.shipped_classes import SAMPLE_FILES
 
 Object = dict[str, Any]
 
@@ -30,30 +28,23 @@ def given(sample: str, machine: str, configuration: str | None, **state: bool) -
     return None
 
 
-ONE_G = {
-    "a30-passthrough-guest": "1g.6gb",
-    "a30-quad": "1g.6gb",
-    "dgx-a100": "1g.5gb",
-    "dgx-a100-80gb": "1g.10gb",
-    "gb200-tray": "1g.23gb",
-    "gh200": "1g.12gb",
-    "hgx-b200": "1g.23gb",
-    "hgx-h100": "1g.10gb",
-    "hgx-h200": "1g.18gb",
-    "rtx-pro-6000-octo": "1g.24gb",
+PARTITIONS = {
+    "a30-passthrough-guest": ("1g.6gb", "2g.12gb"),
+    "a30-quad": ("1g.6gb", "2g.12gb"),
+    "dgx-a100": ("1g.5gb", "2g.10gb"),
+    "dgx-a100-80gb": ("1g.10gb", "2g.20gb"),
+    "gb200-tray": ("1g.23gb", "2g.47gb"),
+    "gh200": ("1g.12gb", "2g.24gb"),
+    "hgx-b200": ("1g.23gb", "2g.45gb"),
+    "hgx-h100": ("1g.10gb", "2g.20gb"),
+    "hgx-h200": ("1g.18gb", "2g.35gb"),
+    "rtx-pro-6000-octo": ("1g.24gb", "1g.24gb"),
 }
-MEDIUM = {
-    "a30-passthrough-guest": "2g.12gb",
-    "a30-quad": "2g.12gb",
-    "dgx-a100": "2g.10gb",
-    "dgx-a100-80gb": "2g.20gb",
-    "gb200-tray": "2g.47gb",
-    "gh200": "2g.24gb",
-    "hgx-b200": "2g.45gb",
-    "hgx-h100": "2g.20gb",
-    "hgx-h200": "2g.35gb",
-    "rtx-pro-6000-octo": "1g.24gb",
-}
+"""Machine -> its smallest partition, and the one of medium size."""
+
+ONE_G, MEDIUM = (
+    dict(zip(PARTITIONS, profiles, strict=True)) for profiles in zip(*PARTITIONS.values(), strict=True)
+)
 A30 = ("a30-passthrough-guest", "a30-quad")
 ONLY_80GB = {"dgx-a100-80gb", "hgx-h100"}
 
@@ -92,9 +83,8 @@ def test_every_sample_is_expected_somewhere() -> None:
 
 def served(machine: str, configuration: str) -> dict[str, str]:
     """Sample -> the profiles that its claim gets, with MIG mode on where there is one; none that waits."""
-    found = {
-        sample: given(sample, machine, configuration, mode_on=machine in MIG_MACHINES) for sample in GIVEN
-    }
+    mode_on = machine in MIG_MACHINES
+    found = {sample: given(sample, machine, configuration, mode_on=mode_on) for sample in GIVEN}
     return {sample: " ".join(map(profile_of, each)) for sample, each in found.items() if each is not None}
 
 

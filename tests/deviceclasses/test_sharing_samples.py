@@ -21,6 +21,7 @@ from tests.deviceclasses.published_nodes import (
 )
 from tests.deviceclasses.sample_claims import beside, results
 from tests.deviceclasses.shipped_classes import ALL, ROOT, SHARED_SAMPLE_FILES, objects
+from tests.deviceclasses.test_samples import A30, MEDIUM, ONE_G
 from tests.deviceclasses.test_tiers import TIER
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
 from tests.gpus import known_machines
@@ -44,28 +45,16 @@ SMALLER = (
 )
 """GPUs of less than 60 GiB, which the sample of shares by memory does not offer as fractional."""
 SEVERAL_GPUS = [machine for machine in GIVING if len(plan(machine).inventory.gpus) > 1]
-BALANCED_PARTITION = {
-    "a30-passthrough-guest": "2g.12gb",
-    "a30-quad": "2g.12gb",
-    "dgx-a100": "2g.10gb",
-    "dgx-a100-80gb": "1g.10gb",
-    "gb200-tray": "1g.23gb",
-    "gh200": "1g.12gb",
-    "hgx-b200": "1g.23gb",
-    "hgx-h100": "1g.10gb",
-    "hgx-h200": "1g.18gb",
-    "rtx-pro-6000-octo": "1g.24gb",
-}
+SLICED = node_config("time-slicing")
+BALANCED_PARTITION = {**ONE_G, **{machine: MEDIUM[machine] for machine in (*A30, "dgx-a100")}}
+"""A partition of 1g is too small for the sample on those."""
 
 GIVEN: dict[str, tuple[str | None, dict[str, str]]] = {
     "large": (None, {machine: "whole" for machine in GIVING if TIER[machine] == "large"}),
     "medium": (None, {machine: "whole" for machine in GIVING if TIER[machine] == "medium"}),
-    "time-sliced": (node_config("time-slicing"), dict.fromkeys(GIVING, "time-slicing share")),
-    "extended-resource": (node_config("time-slicing"), dict.fromkeys(GIVING, "time-slicing share")),
-    "two-gpus": (
-        node_config("time-slicing"),
-        dict.fromkeys(SEVERAL_GPUS, "time-slicing share, time-slicing share"),
-    ),
+    "time-sliced": (SLICED, dict.fromkeys(GIVING, "time-slicing share")),
+    "extended-resource": (SLICED, dict.fromkeys(GIVING, "time-slicing share")),
+    "two-gpus": (SLICED, dict.fromkeys(SEVERAL_GPUS, "time-slicing share, time-slicing share")),
     "mps": (node_config("mps"), dict.fromkeys(WITH_MPS, "mps share")),
     "by-number": (node_config("mps"), dict.fromkeys(WITH_MPS, "mps share")),
     "by-memory": (node_config("memory-shares"), dict.fromkeys(SMALLER, "mps share")),
@@ -139,8 +128,7 @@ def test_shares_fill_a_gpu_before_they_spill_over_to_the_next(
 
 
 @pytest.mark.parametrize(
-    ("configuration", "other", "pods"),
-    [(None, "large", 8), (TIME_SLICED, "time-sliced", 3), (MPS, "mps", 3)],
+    ("configuration", "other", "pods"), [(None, "large", 8), (TIME_SLICED, "time-sliced", 3), (MPS, "mps", 3)]
 )
 def test_admins_see_the_gpus_that_others_have_and_take_nothing_of_them(
     configuration: str | None, other: str, pods: int

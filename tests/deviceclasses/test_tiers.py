@@ -10,33 +10,13 @@ from tests.deviceclasses.published_nodes import of_machine, profile_of, selectab
 from tests.deviceclasses.shipped_classes import ALL, matches
 from tests.gpus import GpuConfig, known_machines
 
-TIER = {
-    "a100-vgpu-guest": "",
-    "a100-vgpu-guest-quad": "large",
-    "a30-passthrough-guest": "medium",
-    "a30-quad": "medium",
-    "a30-vgpu-guest": "",
-    "dgx-a100": "large",
-    "dgx-a100-80gb": "large",
-    "dgx1-v100": "medium",
-    "dgx2": "medium",
-    "gb200-tray": "large",
-    "gh200": "large",
-    "hgx-a100-quad": "large",
-    "hgx-b200": "large",
-    "hgx-h100": "large",
-    "hgx-h100-shared-nvswitch": "large",
-    "hgx-h200": "large",
-    "l4-quad": "medium",
-    "l40s-octo": "large",
-    "l40s-vgpu-unlicensed": "medium",
-    "passthrough-quad": "large",
-    "rtx-pro-6000-octo": "large",
-    "t4": "",
-    "vgpu-and-passthrough": "",
-    "vgpu-host-a100-mdev": "",
-    "vgpu-host-l40s": "",
+TIERS = {
+    "large": "a100-vgpu-guest-quad dgx-a100 dgx-a100-80gb gb200-tray gh200 hgx-a100-quad hgx-b200 hgx-h100"
+    " hgx-h100-shared-nvswitch hgx-h200 l40s-octo passthrough-quad rtx-pro-6000-octo",
+    "medium": "a30-passthrough-guest a30-quad dgx1-v100 dgx2 l4-quad l40s-vgpu-unlicensed",
+    "": "a100-vgpu-guest a30-vgpu-guest t4 vgpu-and-passthrough vgpu-host-a100-mdev vgpu-host-l40s",
 }
+TIER = {machine: tier for tier, machines in TIERS.items() for machine in machines.split()}
 """Machine -> the tier of its whole GPUs, if they are of any."""
 
 CLASSES = {
@@ -66,10 +46,7 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
         if " of " in form:
             expected = {"shared-mig"}
         elif form in CLASSES:
-            expected = {
-                *CLASSES[form].split(),
-                *([TIER[machine]] if form == "whole" and TIER[machine] else ()),
-            }
+            expected = {*CLASSES[form].split(), *(TIER[machine].split() if form == "whole" else ())}
         else:
             assert PARTITION.fullmatch(form), form
             expected = {"mig.nvidia.com"}
@@ -81,32 +58,22 @@ def test_a_device_is_of_the_classes_of_its_form_and_of_no_other(machine: str) ->
 def test_all_forms_are_published_by_one_machine_or_another() -> None:
     machines = ("hgx-h100", "vgpu-host-l40s")
     forms = {profile_of(device) for machine in machines for device in of_machine(machine)}
-    assert {*CLASSES} - {"held time-slicing share"} | {
-        "1g.10gb",
-        "mps share of 1g.10gb",
-        "time-slicing share of 3g.40gb",
-    } <= forms
+    of_partitions = {"1g.10gb", "mps share of 1g.10gb", "time-slicing share of 3g.40gb"}
+    assert {*CLASSES} - {"held time-slicing share"} | of_partitions <= forms
 
 
 @pytest.mark.parametrize(
-    ("memory", "tiers"),
+    ("tier", "memories"),
     [
-        ("81559Mi", {"large"}),
-        ("40Gi", {"large"}),
-        ("40536Mi", {"large"}),
-        ("36G", {"large"}),
-        ("35999999999", {"medium"}),
-        ("32Gi", {"medium"}),
-        ("23028Mi", {"medium"}),
-        ("20G", {"medium"}),
-        ("19999999999", set()),
-        ("16Gi", set()),
+        ("large", "81559Mi 40Gi 40536Mi 36G"),
+        ("medium", "35999999999 32Gi 23028Mi 20G"),
+        ("", "19999999999 16Gi"),
     ],
 )
-def test_the_tiers_of_whole_gpus_begin_at_36_and_at_20_gigabytes(memory: str, tiers: set[str]) -> None:
-    device = {"attributes": {"type": {"string": "gpu"}}, "capacity": {"memory": {"value": memory}}}
-
-    assert {name for name in ("large", "medium") if matches(name, selectable(device))} == tiers
+def test_the_tiers_of_whole_gpus_begin_at_36_and_at_20_gigabytes(tier: str, memories: str) -> None:
+    for memory in memories.split():
+        device = {"attributes": {"type": {"string": "gpu"}}, "capacity": {"memory": {"value": memory}}}
+        assert [name for name in ("large", "medium") if matches(name, selectable(device))] == tier.split()
 
 
 def gpu_config(parameters: Any) -> GpuConfig:

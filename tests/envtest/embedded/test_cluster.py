@@ -3,39 +3,9 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
-import pytest
-
-from tests.clusters import EmbeddedCluster, fresh_namespace, paths, wait_for
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(node_count=2) as found:
-        yield found
-
-
-@pytest.fixture
-def namespace(cluster: EmbeddedCluster) -> Iterator[str]:
-    with fresh_namespace(cluster.api) as name:
-        yield name
-
-
-def pod(name: str, **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "main", "image": "none"}]
-    head = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
-    return {**head, "spec": {"containers": containers, **spec}}
-
-
-def run(cluster: EmbeddedCluster, namespace: str, name: str, **spec: Any) -> dict[str, Any]:
-    cluster.api.create(pod(name, **spec), namespace)
-    return wait_for(cluster.api, paths.pod(name, namespace), runs, 20)
-
-
-def runs(stored: dict[str, Any]) -> bool:
-    return bool(stored.get("status", {}).get("phase") == "Running")
+from tests.clusters import EmbeddedCluster
 
 
 def test_nothing_is_left_of_a_closed_cluster() -> None:
@@ -54,7 +24,7 @@ def test_nothing_is_left_of_a_closed_cluster() -> None:
     assert not {name for name in left if "kubelet" in name or "scheduler" in name}
 
 
-def test_a_folder_too_deep_for_sockets_is_refused_before_anything_starts(tmp_path: Any) -> None:
+def test_a_folder_too_deep_for_sockets_is_refused_before_anything_starts(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 100)
     deep.mkdir()
     program = "from envtest.embedded.cluster import EmbeddedCluster; EmbeddedCluster()"

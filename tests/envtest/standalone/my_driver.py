@@ -66,19 +66,10 @@ class MyDriver:
         self, status: registration.RegistrationStatus, _context: grpc.ServicerContext
     ) -> registration.RegistrationStatusResponse:
         if status.plugin_registered:
-            self._api.apply(
-                {
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "ResourceSlice",
-                    "metadata": {"name": f"{self._node}-{DRIVER}"},
-                    "spec": {
-                        "driver": DRIVER,
-                        "nodeName": self._node,
-                        "pool": {"name": self._node, "generation": 1, "resourceSliceCount": 1},
-                        "devices": [{"name": "a"}],
-                    },
-                }
-            )
+            kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
+            pool = {"name": self._node, "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": DRIVER, "nodeName": self._node, "pool": pool, "devices": [{"name": "a"}]}
+            self._api.apply({**kind, "metadata": {"name": f"{self._node}-{DRIVER}"}, "spec": spec})
         return registration.RegistrationStatusResponse()
 
     def _prepare(
@@ -88,16 +79,13 @@ class MyDriver:
         for claim in request.claims:
             path = f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
             results = self._api.get(path)["status"]["allocation"]["devices"]["results"]
+            names = [one["device"] for one in results]
             devices = [
-                {
-                    "name": f"{claim.uid}-{one['device']}",
-                    "containerEdits": {"env": [f"DEVICE={one['device']}"]},
-                }
-                for one in results
+                {"name": f"{claim.uid}-{name}", "containerEdits": {"env": [f"DEVICE={name}"]}}
+                for name in names
             ]
-            self._spec_of(claim.uid).write_text(
-                yaml.safe_dump({"cdiVersion": "0.6.0", "kind": KIND, "devices": devices})
-            )
+            spec = {"cdiVersion": "0.6.0", "kind": KIND, "devices": devices}
+            self._spec_of(claim.uid).write_text(yaml.safe_dump(spec))
             for one, device in zip(results, devices, strict=True):
                 answer.claims[claim.uid].devices.add(
                     request_names=[one["request"]],

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.table import Table
 
 from gpuctl.cli.output import say
 from tests.clusters import EmbeddedApiServer, commands, error_text, plan_node
@@ -35,13 +34,6 @@ def commanding(text: str) -> set[str]:
     """The characters of a text that a terminal would not just show, but for what sets colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     return {one for one in text if unicodedata.category(one) in ("Cc", "Cf", "Cs") and one not in "\n\t"}
-
-
-def table() -> Table:
-    found = Table(title=EVIL, caption=EVIL)
-    found.add_column(EVIL)
-    found.add_row(EVIL)
-    return found
 
 
 def test_a_line_of_several_stays_so() -> None:
@@ -74,21 +66,15 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         selector = {"cel": {"expression": f"device.attributes['gpu.nvidia.com'].brand == {json.dumps(EVIL)}"}}
         lacking = {"cel": {"expression": f"device.attributes['gpu.nvidia.com'][{json.dumps(EVIL)}] == 1"}}
         for name, chosen in (("gpu", selector), ("lacking", lacking)):
-            server.create(
-                f"{DRA}/deviceclasses", {"metadata": {"name": name}, "spec": {"selectors": [chosen]}}
-            )
+            metadata = {"name": name}
+            server.create(f"{DRA}/deviceclasses", {"metadata": metadata, "spec": {"selectors": [chosen]}})
             exactly = {"deviceClassName": name, "count": 9, "selectors": [chosen]}
             spec: dict[str, Any] = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
-            server.create(f"{DRA}/namespaces/team/resourceclaims", {"metadata": {"name": name}, "spec": spec})
-            pod = {
-                "metadata": {"name": name, "labels": {}, "annotations": {"said": EVIL}},
-                "spec": {
-                    "containers": [{"name": "main", "image": EVIL}],
-                    "resourceClaims": [{"name": "gpus", "resourceClaimName": name}],
-                },
-                "status": {"conditions": [UNPLACED]},
-            }
-            server.create("/api/v1/namespaces/team/pods", pod)
+            server.create(f"{DRA}/namespaces/team/resourceclaims", {"metadata": metadata, "spec": spec})
+            asks = [{"name": "gpus", "resourceClaimName": name}]
+            spec = {"containers": [{"name": "main", "image": EVIL}], "resourceClaims": asks}
+            pod = {"metadata": {**metadata, "annotations": {"said": EVIL}}, "spec": spec}
+            server.create("/api/v1/namespaces/team/pods", {**pod, "status": {"conditions": [UNPLACED]}})
         server.gate.admin_bearer = BEARER
         yield kubeconfig(folder / "config", server.url, here="team")
 

@@ -115,15 +115,8 @@ def test_bash_completes_with_its_script(cluster: Path) -> None:
     program.chmod(0o755)
     environment = {**os.environ, "KUBECONFIG": str(cluster), "PATH": f"{folder}:{os.environ['PATH']}"}
 
-    done = subprocess.run(
-        ["bash", "--norc", "-c", f"{script}\n{press}"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert done.stdout == "node-a node-b\n"
+    command = ["bash", "--norc", "-c", f"{script}\n{press}"]
+    assert subprocess.check_output(command, env=environment, text=True) == "node-a node-b\n"
 
 
 def test_kubectl_is_answered_in_its_own_form(cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from gpuctl.demo.objects import NAMESPACE, DemoPod
 from tests.clusters import ApiClient, ApiRefused, paths
 from tests.eventually import eventually
 from tests.gpuctl.documents import read_document
+from tests.gpuctl.status.test_command import HEEDING
 from tests.openssl import openssl
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -46,14 +47,6 @@ def processes_of(folder: str | Path) -> dict[int, str]:
     return found
 
 
-# As from a terminal: a test run in the background hands an ignored SIGINT down to its children.
-GPUCTL = """
-import runpy, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
-runpy.run_module("gpuctl", run_name="__main__", alter_sys=True)
-"""
-
-
 def said(line: str) -> str:
     """What a line of a shell prints, in an environment that has no programs of this checkout."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nowhere"}
@@ -64,7 +57,7 @@ def demo(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[
     # A user's own settings must not reach the demo's processes: this rules file does not exist.
     own = {"TMPDIR": str(folder), "GPU_DRA_CONFIG": "/missing/rules.yaml", "COLUMNS": "80"}
     return subprocess.Popen(
-        [sys.executable, "-c", GPUCTL, "demo", *arguments],
+        [sys.executable, "-c", HEEDING, "demo", *arguments],
         cwd=PROJECT,
         env={**os.environ, **own, **environment},
         stdout=subprocess.PIPE,

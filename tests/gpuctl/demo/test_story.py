@@ -54,10 +54,10 @@ def pod(device: str, *nodes: str) -> PodFacts:
     return PodFacts(f"pod-{device}", (device,), (ContainerFacts("main", nodes, {}),))
 
 
-def small(index: int, node: str = "/dev/nvidia0", gpu: GpuFacts = GPU) -> PodFacts:
+def small(index: int, gpu: GpuFacts = GPU) -> PodFacts:
     """A pod with the partition at this memory slice: the GPU's node and two capability nodes of its own."""
     caps = (f"/dev/nvidia-caps/nvidia-cap{2 * index}", f"/dev/nvidia-caps/nvidia-cap{2 * index + 1}")
-    return pod(f"{gpu.device}-mig-1g-10gb-{index}", node, *caps)
+    return pod(f"{gpu.device}-mig-1g-10gb-{index}", "/dev/nvidia0", *caps)
 
 
 def partitions(*pods: PodFacts, made: tuple[int, ...] = (0, 1)) -> Callable[[], str]:

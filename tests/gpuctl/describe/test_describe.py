@@ -30,25 +30,15 @@ SITUATIONS = {
 }
 DRA = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{DRA}/namespaces/team/resourceclaims"
-CONDITION = {
-    "type": "Ready",
-    "status": "False",
-    "reason": "Xid",
-    "message": "XID 79",
-    "lastTransitionTime": "2026-01-02T03:04:06Z",
-}
+SAID = {"reason": "Xid", "message": "XID 79", "lastTransitionTime": "2026-01-02T03:04:06Z"}
+CONDITION = {"type": "Ready", "status": "False", **SAID}
 
 
 def event(name: str, kind: str, about: Object, message: str, namespace: str = "default") -> Object:
-    involved = {"kind": kind, "name": about["metadata"]["name"], "uid": about["metadata"].get("uid", "")}
-    return {
-        "metadata": {"name": name, "namespace": namespace},
-        "involvedObject": {**involved, "namespace": about["metadata"].get("namespace", "")},
-        "type": "Warning",
-        "reason": "GpuSick",
-        "message": message,
-        "lastTimestamp": "2026-01-02T03:04:05Z",
-    }
+    involved = {key: about["metadata"].get(key, "") for key in ("name", "uid", "namespace")}
+    told = {"type": "Warning", "reason": "GpuSick", "lastTimestamp": "2026-01-02T03:04:05Z"}
+    metadata = {"name": name, "namespace": namespace}
+    return {"metadata": metadata, "involvedObject": {"kind": kind, **involved}, "message": message, **told}
 
 
 class Cluster:
@@ -69,10 +59,7 @@ class Cluster:
             ("GPU 1 (0000:43:00.0): XID 79", "GPU 5: fell ill", "the kubelet starts")
         ):
             server.create("/api/v1/namespaces/default/events", event(f"n{number}", "Node", node_a, message))
-        for item in (
-            claim("train", SECOND, pods=("train-0",)),
-            claim("ci", f"{FIRST}-mig-1g-10gb-2"),
-        ):
+        for item in (claim("train", SECOND, pods=("train-0",)), claim("ci", f"{FIRST}-mig-1g-10gb-2")):
             status = item.pop("status")
             result = status["allocation"]["devices"]["results"][0]
             entry = {key: result[key] for key in ("driver", "pool", "device")}

@@ -51,11 +51,9 @@ def _well() -> ClusterSeen:
         gpuctl_version="0.1.0",
         server_version={"gitVersion": "v1.37.1", "major": "1", "minor": "37"},
         dra_resources=("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
-        features={
-            "DRAPartitionableDevices": True,
-            "DRAConsumableCapacity": True,
-            "ResourceHealthStatus": True,
-        },
+        features=dict.fromkeys(
+            ("DRAPartitionableDevices", "DRAConsumableCapacity", "ResourceHealthStatus"), True
+        ),
         dropped_fields=frozenset(),
         own_rights=dict.fromkeys(TO_LOOK, True),
         account_rights={
@@ -117,11 +115,8 @@ def run_pod(server: EmbeddedApiServer, made: Object) -> None:
 
 
 def _pod_spec(program: str, image: str = IMAGE) -> Object:
-    container = {
-        "name": "driver",
-        "image": image,
-        "command": [f"gpu-dra-{program}", "--node-name=$(NODE_NAME)"],
-    }
+    command = [f"gpu-dra-{program}", "--node-name=$(NODE_NAME)"]
+    container = {"name": "driver", "image": image, "command": command}
     return {"serviceAccountName": f"gpu-dra-{program}", "containers": [container]}
 
 
@@ -152,14 +147,9 @@ def webhook(pem: str = AUTHORITY) -> Object:
 
 def endpoints(*, ready: bool) -> Object:
     """What stands behind the webhook's Service."""
-    return {
-        "metadata": {
-            "name": "gpu-dra-webhook-x",
-            "namespace": NAMESPACE,
-            "labels": {"kubernetes.io/service-name": "gpu-dra-webhook"},
-        },
-        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}],
-    }
+    labels = {"kubernetes.io/service-name": "gpu-dra-webhook"}
+    metadata = {"name": "gpu-dra-webhook-x", "namespace": NAMESPACE, "labels": labels}
+    return {"metadata": metadata, "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}]}
 
 
 def ago(seconds: float) -> str:
@@ -169,14 +159,10 @@ def ago(seconds: float) -> str:
 
 def event(reason: str, seconds_ago: float, about: str = NODE) -> Object:
     """A warning by the driver."""
-    return {
-        "metadata": {"name": f"{about}.{reason}", "namespace": "default"},
-        "type": "Warning",
-        "reason": reason,
-        "message": "GPU 0 is not offered",
-        "lastTimestamp": ago(seconds_ago),
-        "involvedObject": {"kind": "Node", "name": about},
-    }
+    metadata = {"name": f"{about}.{reason}", "namespace": "default"}
+    told = {"type": "Warning", "reason": reason, "message": "GPU 0 is not offered"}
+    when = {"lastTimestamp": ago(seconds_ago), "involvedObject": {"kind": "Node", "name": about}}
+    return {"metadata": metadata, **told, **when}
 
 
 def pod(name: str, **spec: Any) -> Object:

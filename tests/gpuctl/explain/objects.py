@@ -1,10 +1,11 @@
 """What explanations are asked about: a snapshot of one node with four A30, claims and pods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from tests.clusters import ClusterView, Explanation, Forbidden, Snapshot, plan_node
+from gpuctl.explain.answer import explain_pod
+from tests.clusters import ClusterView, Explanation, Forbidden, Snapshot, explain_claim, plan_node
 
 NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
 CLASS: dict[str, Any] = {
@@ -43,12 +44,7 @@ def slices() -> tuple[dict[str, Any], ...]:
 
 def snapshot(**changed: Any) -> Snapshot:
     """One node with four A30; other lists that are given are read when they matter."""
-    found: dict[str, Any] = {
-        "nodes": (NODE,),
-        "slices": slices(),
-        "classes": (CLASS,),
-        "claims": (),
-    }
+    found: dict[str, Any] = {"nodes": (NODE,), "slices": slices(), "classes": (CLASS,), "claims": ()}
     found |= {name: changed.pop(name) for name in tuple(changed) if name in found}
     return Snapshot(**found, view=StoredLists(changed))
 
@@ -86,3 +82,15 @@ def shown(told: Explanation) -> str:
         lines += [f"- {one.kind}: {one.message}", *([f"  {one.remedy}"] if one.remedy else [])]
     lines += [f"not read: {', '.join(told.unread)}"] if told.unread else []
     return "\n".join(lines)
+
+
+Later = Callable[[], Explanation]
+"""Explains something once its text is wanted."""
+
+
+def of_claim(asked: dict[str, Any], **state: Any) -> Later:
+    return lambda: explain_claim(asked, snapshot(**state))
+
+
+def of_pod(waiting: dict[str, Any], **state: Any) -> Later:
+    return lambda: explain_pod(waiting, snapshot(**state))

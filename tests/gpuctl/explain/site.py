@@ -2,28 +2,18 @@
 
 import copy
 from functools import cache
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from gpuctl.explain.answer import explain_pod
 from gpuctl.explain.victims import MOVABLE, Policy
 from tests.clusters import Allocator, Explanation, Snapshot, plan_node
+from tests.deviceclasses.shipped_classes import DEFAULT, ROOT
 from tests.gpuctl.explain.objects import StoredLists
 
 Object = dict[str, Any]
 
-ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 WHOLE, SHARE = "gpu.nvidia.com", "shared-timesliced"
-
-
-@cache
-def shipped_classes() -> tuple[Object, ...]:
-    """The DeviceClasses that the driver brings."""
-    files = sorted((ROOT / "deviceclasses").glob("*.yaml"))
-    return tuple(one for path in files for one in yaml.safe_load_all(path.read_bytes()))
 
 
 @cache
@@ -46,7 +36,7 @@ class Site:
     def __init__(self, *nodes: str, machine: str = "t4") -> None:
         self.nodes: list[Object] = [{"metadata": {"name": name}, "spec": {}} for name in nodes]
         self.slices = [one for name in nodes for one in copy.deepcopy(_planned(name, machine))]
-        self.classes = shipped_classes()
+        self.classes = tuple(DEFAULT.values())
         self.pods: list[Object] = []
         self.claims: list[Object] = []
         self.budgets: list[Object] = []
@@ -76,13 +66,7 @@ class Site:
         return pod
 
     def pod(
-        self,
-        name: str,
-        *,
-        owner: str | None = None,
-        movable: bool = False,
-        priority: int = 0,
-        **spec: Any,
+        self, name: str, *, owner: str | None = None, movable: bool = False, priority: int = 0, **spec: Any
     ) -> Object:
         """A pod that waits; ``owner`` is its controller, which is not in the cluster."""
         metadata: Object = {"namespace": "team", "name": name, "uid": name, "labels": {"app": name}}
@@ -111,10 +95,10 @@ class Site:
         self.claims.append(self.claim_of(pod, spec))
         return pod
 
-    def protect(self, pod: str, allowed: int = 0) -> None:
+    def protect(self, pod: str) -> None:
         """A budget for one pod; all pods are ready, so that budgets count them."""
         spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": pod}}}
-        status = {"disruptionsAllowed": allowed, "desiredHealthy": 1, "currentHealthy": 1 + allowed}
+        status = {"disruptionsAllowed": 0, "desiredHealthy": 1, "currentHealthy": 1}
         for one in self.pods:
             one["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
         metadata = {"namespace": "team", "name": f"{pod}-budget"}

@@ -2,16 +2,15 @@
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from gpuctl.explain.answer import explain_pod
-from tests.clusters import Explanation, explain_claim, plan_node
+from tests.clusters import Explanation, plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.gpu_findings import COUNTERS, LIMITS, first_gpu, published
-from tests.gpuctl.explain.objects import CLASS, NODE, claim, held, pod, shown, slices, snapshot
+from tests.gpuctl.explain.objects import CLASS, NODE, Later, claim, held, of_claim, of_pod, pod, shown, slices
 from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
 
 Object = dict[str, Any]
@@ -34,15 +33,13 @@ def asking(*requests: Object, **devices: Any) -> Object:
     return made
 
 
-def alternatives(*subs: tuple[str, int]) -> Object:
-    """A request with alternatives: classes and counts."""
-    asked = {"allocationMode": "ExactCount"}
-    return {
-        "firstAvailable": [
-            {"name": f"a{number}", "deviceClassName": name, "count": count, **asked}
-            for number, (name, count) in enumerate(subs)
-        ]
-    }
+def either(name: str, count: int, **state: Any) -> Later:
+    """One device of a class that nobody publishes is asked for, or else so many of this one."""
+    subs = [
+        {"name": f"a{number}", "deviceClassName": name, "count": count, "allocationMode": "ExactCount"}
+        for number, (name, count) in enumerate((("other", 1), (name, count)))
+    ]
+    return of_claim(asking({"firstAvailable": subs}), classes=(CLASS, OTHER), **state)
 
 
 def selecting(expression: str) -> Object:
@@ -50,109 +47,88 @@ def selecting(expression: str) -> Object:
     return {"metadata": CLASS["metadata"], "spec": {"selectors": [{"cel": {"expression": expression}}]}}
 
 
-def tainted(*devices: str) -> Mapping[str, Any]:
-    taint = {"key": "service", "effect": "NoSchedule"}
-    return {
-        "devicetaintrules": [{"spec": {"deviceSelector": {"device": one}, "taint": taint}} for one in devices]
-    }
+TAINT = {"key": "service", "effect": "NoSchedule"}
+TAINTED = {"devicetaintrules": [{"spec": {"deviceSelector": {"device": GPUS[0]}, "taint": TAINT}}]}
 
 
-def two_nodes() -> Explanation:
+def two_nodes() -> Later:
     """Eight GPUs are asked for; four are on one node, eight on the other, and one of each is in use."""
     both = slices() + plan_node("hgx-h100", "node-b", None).slices
     on_b = held("other", "gpu-0000-1b-00-0")
     on_b["status"]["allocation"]["devices"]["results"][0]["pool"] = "node-b/gpu.nvidia.com"
-    nodes = (NODE, NODE_B)
-    return explain_claim(
-        claim(count=8), snapshot(nodes=nodes, slices=both, claims=(held("a", GPUS[0]), on_b))
-    )
+    return of_claim(claim(count=8), nodes=(NODE, NODE_B), slices=both, claims=(held("a", GPUS[0]), on_b))
 
 
-def by_measure(shares: str, asked: Mapping[str, str]) -> Explanation:
+def by_measure(shares: str, asked: Mapping[str, str]) -> Later:
     found = published("node-a", f"{{shared: {{strategy: MPS, {shares}}}}}", "a30-quad")
-    return explain_claim(asking({"capacity": {"requests": asked}}), snapshot(slices=found))
+    return of_claim(asking({"capacity": {"requests": asked}}), slices=found)
 
 
-def gives_up() -> Explanation:
+def gives_up() -> Later:
     """A selector fails on a device of a second node."""
     (one,) = slices()
     hostile = json.loads(json.dumps(one).replace("node-a", "node-b"))
     hostile["spec"]["devices"][0]["attributes"]["driverVersion"] = {"int": 1}
     newer = selecting("device.attributes['gpu.nvidia.com'].driverVersion.isGreaterThan(semver('5.0.0'))")
-    return explain_claim(claim(), snapshot(nodes=(NODE, NODE_B), slices=(one, hostile), classes=(newer,)))
+    return of_claim(claim(), nodes=(NODE, NODE_B), slices=(one, hostile), classes=(newer,))
 
 
-def selected(expression: str, **more: Any) -> Explanation:
-    return explain_claim(claim(), snapshot(classes=(selecting(expression),), **more))
+def selected(expression: str, **more: Any) -> Later:
+    return of_claim(claim(), classes=(selecting(expression),), **more)
 
 
-def about_to_change(*holders: str) -> Explanation:
+def about_to_change(*holders: str) -> Later:
     found = copy.deepcopy(slices())
     found[0]["spec"]["devices"][0]["taints"] = [{"key": "gpu.nvidia.com/changing", "effect": "NoSchedule"}]
     return selected("false", slices=found, claims=tuple(held(one, GPUS[0]) for one in holders))
 
 
-def withheld() -> Explanation:
+def withheld() -> Later:
     found = copy.deepcopy(slices())
     for device in found[0]["spec"]["devices"][:2]:
         device["attributes"]["migWithheld"] = {"string": "it needs a reset"}
     return selected('device.attributes["gpu.nvidia.com"].type == "mig"', slices=found)
 
 
-def said() -> Explanation:
+def said() -> Later:
     message = "GPU 0000:07:00.0 is not offered: it has no partition"
     about = {"involvedObject": {"kind": "Node", "name": "node-a"}, "message": message}
-    return explain_claim(claim(), snapshot(slices=(), events=(about, about)))
+    return of_claim(claim(), slices=(), events=(about, about))
 
 
 ALL = {"allocationMode": "All"}
 WITHOUT = {"matchAttribute": "gpu.nvidia.com/parentUUID"}
 
-CLAIMS: Mapping[str, Callable[[], Explanation]] = {
-    "it has devices": lambda: explain_claim(held("theirs", GPUS[0]), snapshot()),
-    "only one of two nodes could serve": two_nodes,
-    "a taint is in the way": lambda: explain_claim(claim(count=4), snapshot(**tainted(GPUS[0]))),
-    "taints make no node larger": lambda: explain_claim(claim(count=5), snapshot(**tainted(GPUS[0]))),
-    "a constraint on what no device has": lambda: explain_claim(
-        asking({"count": 2}, constraints=[WITHOUT]), snapshot()
+CLAIMS: Mapping[str, Later] = {
+    "it has devices": of_claim(held("theirs", GPUS[0])),
+    "only one of two nodes could serve": two_nodes(),
+    "a taint is in the way": of_claim(claim(count=4), **TAINTED),
+    "taints make no node larger": of_claim(claim(count=5), **TAINTED),
+    "a constraint on what no device has": of_claim(asking({"count": 2}, constraints=[WITHOUT])),
+    "distinct values of what no device has": of_claim(
+        asking({"count": 2}, constraints=[{"distinctAttribute": "gpu.nvidia.com/parentUUID"}])
     ),
-    "distinct values of what no device has": lambda: explain_claim(
-        asking({"count": 2}, constraints=[{"distinctAttribute": "gpu.nvidia.com/parentUUID"}]), snapshot()
-    ),
-    "all forms of a GPU at once": lambda: explain_claim(
-        asking(ALL), snapshot(slices=first_gpu("mig: dynamic"))
-    ),
-    "an alternative waits, the other is not published": lambda: explain_claim(
-        asking(alternatives(("other", 1), ("gpu", 4))),
-        snapshot(classes=(CLASS, OTHER), claims=(held("theirs", *GPUS[:2]),)),
-    ),
-    "an alternative is too large, the other is not published": lambda: explain_claim(
-        asking(alternatives(("other", 1), ("gpu", 5))), snapshot(classes=(CLASS, OTHER))
-    ),
-    "no alternative is published": lambda: explain_claim(
-        asking(alternatives(("other", 1), ("other", 5))), snapshot(classes=(CLASS, OTHER))
-    ),
-    "memory, where shares are by number": lambda: by_measure("shares: 4", {"memory": "10Gi"}),
-    "a number, where shares are by memory": lambda: by_measure("memory: {step: 5Gi}", {"shares": "2"}),
-    "too much memory": lambda: by_measure("shares: 4, memory: {step: 5Gi}", {"memory": "90Gi"}),
-    "the scheduler gives up at a device": gives_up,
-    "a capacity is taken for an attribute": lambda: selected(
-        "device.attributes['gpu.nvidia.com'].memory >= 40000"
-    ),
-    "too little memory": lambda: selected(
+    "all forms of a GPU at once": of_claim(asking(ALL), slices=first_gpu("mig: dynamic")),
+    "an alternative waits, the other is not published": either("gpu", 4, claims=(held("theirs", *GPUS[:2]),)),
+    "an alternative is too large, the other is not published": either("gpu", 5),
+    "no alternative is published": either("other", 5),
+    "memory, where shares are by number": by_measure("shares: 4", {"memory": "10Gi"}),
+    "a number, where shares are by memory": by_measure("memory: {step: 5Gi}", {"shares": "2"}),
+    "too much memory": by_measure("shares: 4, memory: {step: 5Gi}", {"memory": "90Gi"}),
+    "the scheduler gives up at a device": gives_up(),
+    "a capacity is taken for an attribute": selected("device.attributes['gpu.nvidia.com'].memory >= 40000"),
+    "too little memory": selected(
         "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('30Gi')) >= 0"
     ),
-    "another product": lambda: selected("device.attributes['gpu.nvidia.com'].productName == 'A30'"),
-    "a truth value": lambda: selected("device.attributes['gpu.nvidia.com'].migCapable == false"),
-    "an attribute of Kubernetes": lambda: selected(
-        "device.attributes['resource.kubernetes.io'].numaNode > 8 "
-    ),
-    "more values than are shown": lambda: selected("device.attributes['gpu.nvidia.com'].index == 9"),
-    "devices are about to change": lambda: about_to_change("a"),
-    "devices change when two claims end": lambda: about_to_change("a", "b"),
-    "nobody holds what is about to change": about_to_change,
-    "partitions are withheld": withheld,
-    "the driver has said something": said,
+    "another product": selected("device.attributes['gpu.nvidia.com'].productName == 'A30'"),
+    "a truth value": selected("device.attributes['gpu.nvidia.com'].migCapable == false"),
+    "an attribute of Kubernetes": selected("device.attributes['resource.kubernetes.io'].numaNode > 8 "),
+    "more values than are shown": selected("device.attributes['gpu.nvidia.com'].index == 9"),
+    "devices are about to change": about_to_change("a"),
+    "devices change when two claims end": about_to_change("a", "b"),
+    "nobody holds what is about to change": about_to_change(),
+    "partitions are withheld": withheld(),
+    "the driver has said something": said(),
 }
 
 
@@ -165,9 +141,9 @@ def uses(*claims: str, template: str = "", **spec: Any) -> Object:
     return pod(**{"resourceClaims": entries, "containers": containers, **spec})
 
 
-def from_template(count: int = 1, **lists: Any) -> Explanation:
+def from_template(count: int = 1, **lists: Any) -> Later:
     template = {"metadata": {"name": "t"}, "spec": {"spec": claim(count=count)["spec"]}}
-    return explain_pod(uses(template="t"), snapshot(resourceclaimtemplates=[template], **lists))
+    return of_pod(uses(template="t"), resourceclaimtemplates=[template], **lists)
 
 
 def quota(resource: str, hard: str, used: str = "0", **spec: Any) -> Mapping[str, Any]:
@@ -175,26 +151,24 @@ def quota(resource: str, hard: str, used: str = "0", **spec: Any) -> Mapping[str
     return {"resourcequotas": [{"metadata": {"name": "tenant"}, "spec": spec, "status": status}]}
 
 
-def refused_by_webhook() -> Explanation:
+def refused_by_webhook() -> Later:
     about = {"involvedObject": {"uid": "pod"}, "message": "admission webhook said no"}
     return from_template(events=[{"reason": "FailedResourceClaimCreation", **about}])
 
 
-def made_by(owner: str | None) -> Explanation:
+def made_by(owner: str | None) -> Later:
     """The pod's claim was made from its template, and this pod controls it."""
     waiting, mine = uses(template="t"), claim()
     waiting["status"]["resourceClaimStatuses"] = [{"name": "own", "resourceClaimName": "mine"}]
     reference = {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": "pod", "controller": True}
     mine["metadata"]["ownerReferences"] = [reference] if owner else []
-    return explain_pod(waiting, snapshot(claims=(mine,)))
+    return of_pod(waiting, claims=(mine,))
 
 
-def unused(phase: str) -> Explanation:
+def unused(phase: str) -> Later:
     entries = [{"name": name, "resourceClaimName": "theirs"} for name in ("used", "for-nobody")]
     containers = [{"name": "main", "resources": {"claims": [{"name": "used"}]}}]
-    return explain_pod(
-        pod(phase, resourceClaims=entries, containers=containers, nodeName="node-a"), snapshot()
-    )
+    return of_pod(pod(phase, resourceClaims=entries, containers=containers, nodeName="node-a"))
 
 
 DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
@@ -209,26 +183,24 @@ def of_a_group() -> Explanation:
     return site.explained(site.waits("worker", claim_spec(WHOLE), priority=10, schedulingGroup=TRAIN))
 
 
-PODS: Mapping[str, Callable[[], Explanation]] = {
-    "no claims": lambda: explain_pod(pod(), snapshot()),
-    "scheduling gates": lambda: explain_pod(pod(schedulingGates=[{"name": "example.com/wait"}]), snapshot()),
-    "it belongs to a group": lambda: explain_pod(
-        uses("c", schedulingGroup=TRAIN), snapshot(claims=(claim("c"),))
-    ),
+PODS: Mapping[str, Later] = {
+    "no claims": of_pod(pod()),
+    "scheduling gates": of_pod(pod(schedulingGates=[{"name": "example.com/wait"}])),
+    "it belongs to a group": of_pod(uses("c", schedulingGroup=TRAIN), claims=(claim("c"),)),
     "it belongs to a group, and devices are in use": of_a_group,
-    "it has some devices already": lambda: explain_pod(
-        uses("first", "second"), snapshot(claims=(held("first", *GPUS[:2]), claim("second", count=3)))
+    "it has some devices already": of_pod(
+        uses("first", "second"), claims=(held("first", *GPUS[:2]), claim("second", count=3))
     ),
-    "its claim is not made yet": from_template,
-    "a webhook refuses its claim": refused_by_webhook,
-    "a quota with room": lambda: from_template(1, **quota(DEVICES, "4", "3")),
-    "a quota with scopes": lambda: from_template(
+    "its claim is not made yet": from_template(),
+    "a webhook refuses its claim": refused_by_webhook(),
+    "a quota with room": from_template(1, **quota(DEVICES, "4", "3")),
+    "a quota with scopes": from_template(
         2, classes=(NAMED,), **quota("requests.nvidia.com/gpu", "1", scopes=["BestEffort"])
     ),
-    "its own claim": lambda: made_by("train"),
-    "a claim of somebody else under the name of its own": lambda: made_by(None),
-    "a claim that no container uses": lambda: unused("Pending"),
-    "a claim that no container of a running pod uses": lambda: unused("Running"),
+    "its own claim": made_by("train"),
+    "a claim of somebody else under the name of its own": made_by(None),
+    "a claim that no container uses": unused("Pending"),
+    "a claim that no container of a running pod uses": unused("Running"),
 }
 
 
@@ -246,24 +218,24 @@ def sandbox(status: str, since: str) -> Object:
     return {"conditions": [{"type": kind, "status": status, "lastTransitionTime": since}]}
 
 
-def on_node(status: Object, *events: Object, node: str | None = "node-a") -> Explanation:
+def on_node(status: Object, *events: Object, node: str | None = "node-a") -> Later:
     placed = pod(**({"nodeName": node} if node else {}))
     placed["status"] = {"phase": "Pending", **status}
-    return explain_pod(placed, snapshot(events=events))
+    return of_pod(placed, events=events)
 
 
 def container(state: str, name: str = "main", **said: Any) -> Object:
     return {"name": name, "state": {state: said}}
 
 
-def with_device(change: Object, *, of_pod: bool = True) -> Explanation:
+def with_device(change: Object, *, runs: bool = True) -> Later:
     """A running pod, or a claim, whose device changed since it was allocated."""
     changed = copy.deepcopy(slices())
     changed[0]["spec"]["devices"][0].update(change)
-    seen = snapshot(slices=changed, claims=(held("mine", GPUS[0]),))
-    running = uses("mine", nodeName="node-a")
+    mine, running = held("mine", GPUS[0]), uses("mine", nodeName="node-a")
     running["status"]["phase"] = "Running"
-    return explain_pod(running, seen) if of_pod else explain_claim(seen.claims[0], seen)
+    seen = {"slices": changed, "claims": (mine,)}
+    return of_pod(running, **seen) if runs else of_claim(mine, **seen)
 
 
 XID: Object = {"taints": [{"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}]}
@@ -283,37 +255,33 @@ EVICTED: Object = {
     ],
 }
 
-PLACED: Mapping[str, Callable[[], Explanation]] = {
-    "its node cannot prepare it": lambda: on_node({}, failed(EARLY, "first"), failed(LATE, "last")),
-    "its sandbox came after the failure": lambda: on_node(sandbox("True", LATE), failed(EARLY)),
-    "it runs since the failure": lambda: on_node(
-        {"phase": "Running", **sandbox("True", LATE)}, failed(EARLY)
-    ),
-    "an init container runs since the failure": lambda: on_node(
+PLACED: Mapping[str, Later] = {
+    "its node cannot prepare it": on_node({}, failed(EARLY, "first"), failed(LATE, "last")),
+    "its sandbox came after the failure": on_node(sandbox("True", LATE), failed(EARLY)),
+    "it runs since the failure": on_node({"phase": "Running", **sandbox("True", LATE)}, failed(EARLY)),
+    "an init container runs since the failure": on_node(
         {"initContainerStatuses": [container("running", startedAt=LATE)]}, failed(EARLY)
     ),
-    "a container ended since the failure": lambda: on_node({"containerStatuses": [CRASHED]}, failed(EARLY)),
-    "its sandbox is gone": lambda: on_node(sandbox("False", LATE), failed(LATE)),
-    "it was ready before the failure": lambda: on_node(sandbox("True", EARLY), failed(LATE)),
-    "its container started before the failure": lambda: on_node(
+    "a container ended since the failure": on_node({"containerStatuses": [CRASHED]}, failed(EARLY)),
+    "its sandbox is gone": on_node(sandbox("False", LATE), failed(LATE)),
+    "it was ready before the failure": on_node(sandbox("True", EARLY), failed(LATE)),
+    "its container started before the failure": on_node(
         {"phase": "Running", "containerStatuses": [container("running", startedAt=EARLY)]}, failed(LATE)
     ),
-    "an event that was repeated": lambda: on_node(
+    "an event that was repeated": on_node(
         sandbox("True", EARLY), failed("", series={"lastObservedTime": "2026-01-01T10:05:00.123456Z"})
     ),
-    "an event that was repeated before": lambda: on_node(
+    "an event that was repeated before": on_node(
         sandbox("True", LATE), failed("", series={"lastObservedTime": EARLY})
     ),
-    "a container cannot start": lambda: on_node({"containerStatuses": [STUCK]}),
-    "a container of a running pod cannot start": lambda: on_node(
-        {"phase": "Running", "containerStatuses": [STUCK]}
-    ),
-    "it has failed": lambda: on_node(EVICTED, failed(LATE)),
-    "it has failed without a node": lambda: on_node({"phase": "Failed"}, node=None),
-    "its GPU is sick": lambda: with_device(XID),
-    "the GPU of a claim is sick": lambda: with_device(XID, of_pod=False),
-    "its device is gone": lambda: with_device({"name": "gpu-other"}),
-    "its GPU has a note": lambda: with_device(NOTED),
+    "a container cannot start": on_node({"containerStatuses": [STUCK]}),
+    "a container of a running pod cannot start": on_node({"phase": "Running", "containerStatuses": [STUCK]}),
+    "it has failed": on_node(EVICTED, failed(LATE)),
+    "it has failed without a node": on_node({"phase": "Failed"}, node=None),
+    "its GPU is sick": with_device(XID),
+    "the GPU of a claim is sick": with_device(XID, runs=False),
+    "its device is gone": with_device({"name": "gpu-other"}),
+    "its GPU has a note": with_device(NOTED),
 }
 
 GPU, NIC, IMPLICIT = "nvidia.com/gpu", "example.com/nic", "deviceclass.resource.kubernetes.io/gpu"
@@ -326,9 +294,9 @@ def limited(gpu: str = "", nic: str = "", **limits: str) -> Object:
     return {"name": "main", "resources": {"limits": {name: text for name, text in asked.items() if text}}}
 
 
-def extended(*containers: Object, init: Object | None = None, **state: Any) -> Explanation:
+def extended(*containers: Object, init: Object | None = None, **state: Any) -> Later:
     waiting = pod(containers=list(containers), initContainers=[init] if init else [])
-    return explain_pod(waiting, snapshot(**{"classes": (NAMED,), **state}))
+    return of_pod(waiting, **{"classes": (NAMED,), **state})
 
 
 def with_plugin(amount: str) -> Object:
@@ -350,33 +318,27 @@ OTHERS = (
     runs("node-b", gpu="2", by_claim=True),
 )
 
-EXTENDED: Mapping[str, Callable[[], Explanation]] = {
-    "a sidecar has its own": lambda: extended(
-        limited(gpu="3"), init={**limited(gpu="2"), "restartPolicy": "Always"}
-    ),
-    "the implicit name of a class": lambda: extended(limited(**{IMPLICIT: "4"}), classes=(CLASS,)),
-    "a device plugin has enough": lambda: extended(
+EXTENDED: Mapping[str, Later] = {
+    "a sidecar has its own": extended(limited(gpu="3"), init={**limited(gpu="2"), "restartPolicy": "Always"}),
+    "the implicit name of a class": extended(limited(**{IMPLICIT: "4"}), classes=(CLASS,)),
+    "a device plugin has enough": extended(
         limited(gpu="4"), nodes=(with_plugin("8"),), slices=(), pods=(runs("node-b", gpu="4"),)
     ),
-    "a device plugin has too little left": lambda: extended(
+    "a device plugin has too little left": extended(
         limited(gpu="5"), nodes=(with_plugin("8"),), slices=(), pods=OTHERS
     ),
-    "each node is asked for its own": lambda: extended(limited(gpu="5"), nodes=(NODE, with_plugin("4"))),
-    "one by a claim, one from a device plugin": lambda: extended(
-        limited(gpu="2", nic="1"), nodes=(NIC_NODE,)
-    ),
-    "one by a claim, one in use": lambda: extended(
+    "each node is asked for its own": extended(limited(gpu="5"), nodes=(NODE, with_plugin("4"))),
+    "one by a claim, one from a device plugin": extended(limited(gpu="2", nic="1"), nodes=(NIC_NODE,)),
+    "one by a claim, one in use": extended(
         limited(gpu="2", nic="1"),
         nodes=(NIC_NODE, {**NODE, "metadata": {"name": "node-b"}}),
         pods=(runs("node-a", nic="1"),),
     ),
-    "a quota of claims": lambda: extended(
-        limited(gpu="2"), **quota("count/resourceclaims.resource.k8s.io", "0")
-    ),
-    "a quota that the pod is charged to already": lambda: extended(
+    "a quota of claims": extended(limited(gpu="2"), **quota("count/resourceclaims.resource.k8s.io", "0")),
+    "a quota that the pod is charged to already": extended(
         limited(gpu="2"), **quota(f"requests.{GPU}", "2", "2")
     ),
-    "a quota of claims, and a device plugin": lambda: extended(
+    "a quota of claims, and a device plugin": extended(
         limited(gpu="2"), nodes=(NODE, with_plugin("4")), **quota(DEVICES, "0")
     ),
 }

@@ -12,11 +12,12 @@ from tests.gpus import ConfigError
 
 Object = dict[str, Any]
 
-TEMPLATE = """
+SPEC = "{devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}"
+TEMPLATE = f"""
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
-metadata: {name: gpu}
-spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}
+metadata: {{name: gpu}}
+spec: {{spec: {SPEC}}}
 """
 POD = """
 spec:
@@ -48,10 +49,6 @@ def manifests(tmp_path: Path) -> Iterator[Manifests]:
         yield Manifests(server, tmp_path)
 
 
-def indented(text: str) -> str:
-    return text.replace("\n", "\n    ")
-
-
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "Job", "CronJob", "Pod"])
 def test_the_pod_of_each_kind_is_found(manifests: Manifests, kind: str) -> None:
     if kind == "Pod":
@@ -60,7 +57,8 @@ def test_the_pod_of_each_kind_is_found(manifests: Manifests, kind: str) -> None:
         nested = "\n      ".join(("spec:", "  template:", *("    " + one for one in POD.splitlines())))
         body = f"kind: CronJob\nmetadata: {{name: serve}}\nspec:\n  jobTemplate:\n      {nested}"
     else:
-        body = f"kind: {kind}\nmetadata: {{name: serve}}\nspec:\n  template:{indented(POD)}"
+        nested = POD.replace("\n", "\n    ")
+        body = f"kind: {kind}\nmetadata: {{name: serve}}\nspec:\n  template:{nested}"
 
     pod, seen = manifests.read(f"{body}\n---\n{TEMPLATE}")
 
@@ -82,10 +80,7 @@ def test_a_namespace_of_the_file_counts_and_templates_may_be_in_the_cluster(mani
 
 
 def test_claims_of_the_file_count_as_made(manifests: Manifests) -> None:
-    claim = TEMPLATE.replace("ResourceClaimTemplate", "ResourceClaim").replace(
-        "spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}}",
-        "spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}",
-    )
+    claim = TEMPLATE.replace("ClaimTemplate", "Claim").replace(f"{{spec: {SPEC}}}", SPEC)
 
     _, seen = manifests.read(f"kind: Pod\nmetadata: {{name: serve}}{POD}\n---{claim}")
 

@@ -8,12 +8,8 @@ from tests.clusters import plan_node
 Object = dict[str, Any]
 
 FIRST, SECOND, THIRD = "gpu-0000-1b-00-0", "gpu-0000-43-00-0", "gpu-0000-52-00-0"
-XID = {
-    "key": "gpu.nvidia.com/xid",
-    "value": "79",
-    "effect": "NoSchedule",
-    "timeAdded": "2026-01-02T03:04:05Z",
-}
+_SINCE = {"timeAdded": "2026-01-02T03:04:05Z"}
+XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule", **_SINCE}
 CONFIG = """
 version: v1
 rules:
@@ -33,20 +29,12 @@ def published(folder: Path, node: str = "node-a", machine: str = "hgx-h100") -> 
 
 def claim(name: str, device: str, *, node: str = "node-a", pods: tuple[str, ...] = (), **more: Any) -> Object:
     """An allocated claim of the namespace ``team``, for the class ``large``."""
-    result = {
-        "request": "gpu",
-        "driver": "gpu.nvidia.com",
-        "pool": f"{node}/gpu.nvidia.com",
-        "device": device,
-    }
-    exactly = {"deviceClassName": "large"}
+    place = {"driver": "gpu.nvidia.com", "pool": f"{node}/gpu.nvidia.com", "device": device}
     return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
         "metadata": {"namespace": "team", "name": name},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "large"}}]}},
         "status": {
-            "allocation": {"devices": {"results": [{**result, **more}]}},
+            "allocation": {"devices": {"results": [{"request": "gpu", **place, **more}]}},
             "reservedFor": [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"} for pod in pods],
         },
     }

@@ -31,11 +31,6 @@ def slices(config: str) -> list[Object]:
     return found
 
 
-def seen(config: str, *claims: Object) -> NodeView:
-    (view,) = views_of(slices(config), claims)
-    return view
-
-
 def gpu(view: NodeView, address: str) -> tuple[str, float, int]:
     """Its use, the percentage that is given, and the number of claims."""
     found = next(one for one in view.gpus if one.pci == address)

@@ -3,16 +3,15 @@
 import base64
 import itertools
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition
 from typing import Any
 
 from envtest.embedded.server import ContainerLog
 from tests.clusters import EmbeddedApiServer, boot_folder, plan_node
+from tests.gpuctl.answering import answering
 from tests.gpuctl.doctor.clusters import NODE, daemon_set, driver_pod, node, run_pod, webhook
 
 Object = dict[str, Any]
@@ -42,16 +41,14 @@ def opaque(driver: str, **parameters: Any) -> Object:
 
 def claim(name: str, device_class: str, *config: Object) -> Object:
     request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
-    devices: Object = {"requests": [request]}
-    if config:
-        devices["config"] = list(config)
-    return marked({"metadata": {"name": name}, "spec": {"devices": devices}})
+    return marked(
+        {"metadata": {"name": name}, "spec": {"devices": {"requests": [request], "config": [*config]}}}
+    )
 
 
 def device_class(name: str, driver: str, *config: Object) -> Object:
     selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
-    spec: Object = {"selectors": [selector], **({"config": list(config)} if config else {})}
-    return marked({"metadata": {"name": name}, "spec": spec})
+    return marked({"metadata": {"name": name}, "spec": {"selectors": [selector], "config": [*config]}})
 
 
 def fill_cluster(server: EmbeddedApiServer) -> None:
@@ -73,19 +70,10 @@ def fill_cluster(server: EmbeddedApiServer) -> None:
     config = {"metadata": {"name": "gpu-dra-node-config"}, "data": {"config.yaml": text}}
     server.create("/api/v1/namespaces/gpu-dra/configmaps", marked(config))
     about = {"kind": "Node", "name": NODE, "namespace": "default"}
-    for component in ("gpu-dra-controller", "others"):
-        server.create(
-            "/api/v1/namespaces/default/events",
-            {
-                "metadata": {"name": f"{component}.1", "namespace": "default"},
-                "involvedObject": about,
-                "type": "Warning",
-                "reason": "GpuWithheld",
-                "message": f"token={secret()} is refused" if component != "others" else secret(),
-                "reportingComponent": component,
-                "reportingInstance": NODE,
-            },
-        )
+    for component, message in (("gpu-dra-controller", f"token={secret()} is refused"), ("others", secret())):
+        by = {"reportingComponent": component, "reportingInstance": NODE}
+        told = {"involvedObject": about, "type": "Warning", "reason": "GpuWithheld", "message": message, **by}
+        server.create("/api/v1/namespaces/default/events", {"metadata": {"name": f"{component}.1"}, **told})
 
 
 def _create_workloads(server: EmbeddedApiServer) -> None:
@@ -127,10 +115,8 @@ def _create_claims(server: EmbeddedApiServer) -> None:
     )
     server.create(classes, device_class(f"of-others-{secret()}", "nic.example.com"))
     server.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
-    own, other = (
-        opaque("gpu.nvidia.com", kind="GpuConfig", token=secret()),
-        opaque("nic.example.com", key=secret()),
-    )
+    own = opaque("gpu.nvidia.com", kind="GpuConfig", token=secret())
+    other = opaque("nic.example.com", key=secret())
     good = opaque("gpu.nvidia.com", apiVersion="resource.nvidia.com/v1beta1", kind="GpuConfig")
     stored = server.create(CLAIMS.format("team"), claim("mine", "gpu.nvidia.com", own, good, other))
     server.create(
@@ -191,36 +177,15 @@ def fill_node(folder: Path, metrics_port: int) -> NodeFiles:
         file.write_text(json.dumps(content))
     (boot / "journal/unreadable/old").write_text(f"{{ torn, token: {secret()}")
     (cdi / "k8s.gpu.nvidia.com-claim_22222222.json").symlink_to(data / "webhook.key")
-    environment = {
-        "GPU_DRA_PLUGINS_DIR": str(folder / "plugins"),
-        "GPU_DRA_REGISTRY_DIR": str(folder / "registry"),
-        "GPU_DRA_CDI_DIR": str(cdi),
-        "GPU_DRA_MPS_DIR": str(mps),
-        "GPU_DRA_NVML": "fake:hgx-h100",
-        "GPU_DRA_HOST_ROOT": str(folder),
-        "GPU_DRA_PASSWORD": secret(),
-    }
+    names = ("plugins", "registry", "cdi", "mps")
+    environment = {f"GPU_DRA_{name.upper()}_DIR": str(folder / name) for name in names}
+    environment |= {"GPU_DRA_NVML": "fake:hgx-h100", "GPU_DRA_HOST_ROOT": str(folder)}
+    environment["GPU_DRA_PASSWORD"] = secret()
     line = ["gpu-dra-kubeletplugin", f"--own={secret()}", f"--metrics-addr=127.0.0.1:{metrics_port}"]
     return NodeFiles(environment, line)
 
 
-@contextmanager
-def metrics_with_secrets() -> Iterator[int]:
+def metrics_with_secrets() -> AbstractContextManager[int]:
     """A port at which metrics are served that hold what they should not."""
-    text = f'gpu_dra_published_devices 8\nx{{url="http://user:{secret()}@host/"}} 1\n'.encode()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        yield int(server.server_address[1])
-        server.shutdown()
-        thread.join()
+    text = f'gpu_dra_published_devices 8\nx{{url="http://user:{secret()}@host/"}} 1\n'
+    return answering({"/metrics": text})

@@ -121,13 +121,7 @@ def test_nobody_is_evicted_before_new_pods_are_kept_away(scene: HealScene) -> No
         seen.append(names(scene))
         return True
 
-    plugin = PlayedPlugin(
-        scene,
-        was_looked_at,
-        note,
-        lambda: keep_free(scene),
-        lambda: ends_evicted(scene),
-    )
+    plugin = PlayedPlugin(scene, was_looked_at, note, lambda: keep_free(scene), lambda: ends_evicted(scene))
     with scene.served(plugin):
         ran = scene.healed("--yes")
 
@@ -172,23 +166,21 @@ def here(scene: HealScene, *arguments: str) -> tuple[int, str]:
 
 
 def test_on_the_node_itself_each_step_is_a_line(scene: HealScene) -> None:
+    holders = (HoldingClaim("team", "train", "u"),)
     steps = (
-        HealProgress(
-            "waits", (ADDRESS,), (HoldingClaim("team", "train", "u"),), (UsingProcess(17, "x", "p"),)
-        ),
-        HealProgress("waits", (ADDRESS,), (HoldingClaim("team", "train", "u"),)),
+        HealProgress("waits", (ADDRESS,), holders, (UsingProcess(17, "x", "p"),)),
+        HealProgress("waits", (ADDRESS,), holders),
         HealProgress("resets", (ADDRESS,)),
         HealProgress("healed", (ADDRESS,)),
     )
     with scene.served(plays(*steps)):
-        assert here(scene, "--yes") == (
+        code, told = here(scene, "--yes")
+        assert (code, told.splitlines()) == (
             0,
-            (
-                "in the way: claim team/train\n"
-                "in the way: process 17 (x), in the pod with UID p\n"
-                f"{GPU}: being reset\n"
-                f"{GPU}: reset\n"
-            ),
+            [
+                *("in the way: claim team/train", "in the way: process 17 (x), in the pod with UID p"),
+                *(f"{GPU}: being reset", f"{GPU}: reset"),
+            ],
         )
         code, told = here(scene, "--yes", "-o", "json")
     assert code == 0

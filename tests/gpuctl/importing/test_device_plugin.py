@@ -37,25 +37,24 @@ def shown(found: ImportedPlugin, machine: str, *, cut: bool = False) -> Counter[
     return Counter("-".join(name.split("-")[5:]) or "whole" for name in names)
 
 
-def placed(
-    found: ImportedPlugin, machine: str, resource: str, count: int = 1, pods: int = 1000, *, cut: bool = False
-) -> int:
-    """How many pods with so many of a resource a node with this configuration takes."""
+def placed(found: ImportedPlugin, machine: str, resource: str, *, cut: bool = False) -> int:
+    """How many pods with one of a resource a node with this configuration takes."""
     planned = plan(machine, found.text, cut=cut)
     allocator = Allocator(planned.slices, list(classes(found).values()), ())
     by_resource = classes(found)
-    pod = {"spec": {"containers": [{"name": "c", "resources": {"limits": {resource: str(count)}}}]}}
+    pod = {"spec": {"containers": [{"name": "c", "resources": {"limits": {resource: "1"}}}]}}
     asked = extended_requests(pod, {resource: by_resource[resource]["metadata"]["name"]}).requests
-    for index in range(pods):
+    taken = 0
+    while True:
         claim: Object = {
-            "metadata": {"name": f"p{index}", "namespace": "n", "uid": f"u{index}"},
+            "metadata": {"name": f"p{taken}", "namespace": "n", "uid": f"u{taken}"},
             "spec": defaulted_claim_spec({"devices": {"requests": asked}}),
         }
         allocations = allocator.allocate({"metadata": {"name": "node-a"}}, [claim])
         if allocations is None:
-            return index
+            return taken
         allocator.assume({**claim, "status": {"allocation": allocations[0]}})
-    return pods
+        taken += 1
 
 
 @pytest.mark.parametrize(
@@ -127,9 +126,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("found", EVERY)
-def test_every_class_has_an_answer_for_every_device_and_meets_some_of_its_own(
-    found: ImportedPlugin,
-) -> None:
+def test_every_class_has_an_answer_for_every_device_and_meets_some_of_its_own(found: ImportedPlugin) -> None:
     own = [device for cut in (False, True) for device in devices(plan("hgx-h100", found.text, cut=cut))]
     others = of_machine("hgx-h100")
     for doc in classes(found).values():

@@ -14,30 +14,21 @@ MIG_PARTED = """\
 version: v1
 mig-configs:
   all-disabled:
-    - devices: all
-      mig-enabled: false
+    - {devices: all, mig-enabled: false}
   all-enabled:
-    - devices: all
-      mig-enabled: true
-      mig-devices: {}
+    - {devices: all, mig-enabled: true, mig-devices: {}}
   all-1g.10gb:
     - device-filter: ["0x233010DE", "0x20B210de"]
       devices: all
       mig-enabled: true
       mig-devices: {"1g.10gb": 7}
-    - device-filter: "0x20B010DE"
-      devices: all
-      mig-enabled: true
-      mig-devices: {"1g.10gb": 4}
+    - {device-filter: "0x20B010DE", devices: all, mig-enabled: true, mig-devices: {1g.10gb: 4}}
   custom:
-    - devices: [0, 1]
-      mig-enabled: false
+    - {devices: [0, 1], mig-enabled: false}
     - devices: [2]
       mig-enabled: true
       mig-devices: {"1g.10gb": 2, "2g.20gb": 1, "3c.3g.40gb": 1, "1g.20gb": 0}
-    - devices: [3, 4, 5, 6, 7]
-      mig-enabled: true
-      mig-devices: {"1g.10gb+me": 1, "3g.40gb": 1}
+    - {devices: [3, 4, 5, 6, 7], mig-enabled: true, mig-devices: {1g.10gb+me: 1, 3g.40gb: 1}}
   the-last-one-decides:
     - {devices: all, mig-enabled: false}
     - {devices: [4, 5], mig-enabled: true, mig-devices: {3g.40gb: 2}}
@@ -92,14 +83,8 @@ flags:
   migStrategy: "mixed"
   failOnInitError: true
   nvidiaDriverRoot: "/"
-  plugin:
-    passDeviceSpecs: false
-    deviceListStrategy: "envvar"
-    deviceIDStrategy: "uuid"
-  gfd:
-    oneshot: false
-    noTimestamp: false
-    sleepInterval: 60s
+  plugin: {passDeviceSpecs: false, deviceListStrategy: "envvar", deviceIDStrategy: "uuid"}
+  gfd: {oneshot: false, noTimestamp: false, sleepInterval: 60s}
 sharing:
   timeSlicing:
     renameByDefault: true
@@ -107,10 +92,8 @@ sharing:
     resources:
       - name: nvidia.com/gpu
         replicas: 4
-      - name: mig-1g.10gb
-        replicas: 2
-      - name: nvidia.com/mig-1g.10gb.me
-        replicas: 6
+      - {name: mig-1g.10gb, replicas: 2}
+      - {name: nvidia.com/mig-1g.10gb.me, replicas: 6}
 """
 SINGLE = """\
 flags: {migStrategy: single}
@@ -154,21 +137,15 @@ sharing:
 """
 
 
-def shared(entry: str) -> str:
-    return f"sharing: {{timeSlicing: {{resources: [{{{entry}}}]}}}}"
+def shared(entry: str, more: str = "") -> str:
+    return f"sharing: {{timeSlicing: {{resources: [{{{entry}}}]}}{more}}}"
+
+
+MANY_WRONG = "name: nvidia.com/gpu, replicas: 0}, {replicas: many"
 
 
 WRONG_OF_PLUGIN = (
-    """\
-version: v1
-flags: {migStrategy: both, verbose: true}
-sharing:
-  timeSlicing:
-    resources:
-      - {name: nvidia.com/gpu, replicas: 0}
-      - {replicas: many}
-  other: {}
-""",
+    "flags: {migStrategy: both, verbose: true}\n" + shared(MANY_WRONG, ", other: {}"),
     shared("name: nvidia.com/GPU, replicas: 2"),
     shared(f"name: {'g' * 60}, replicas: 2"),
     shared("name: gpu, replicas: 2, rename: example.com/gpu"),
@@ -186,6 +163,11 @@ sharing:
     "kind: ConfigMap\ndata: {a: '', a.yaml: ''}",
     "kind: Pod\nmetadata: {name: mine}",
 )
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def ran(tool: str, text: str, *more: str) -> Result:
@@ -221,26 +203,15 @@ OPERATOR = {"migManager": {"config": {"data": {"config.yaml": LOSING, "hooks.yam
         ("device-plugin-loses", ("device-plugin", NOT_HERE)),
     ],
 )
-def test_a_configuration_is_imported(
-    situation: str, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_configuration_is_imported(situation: str, words: tuple[str, ...]) -> None:
     printed = ran(*words)
     end = f"exit code {printed.exit_code}\n"
     approve(f"import/{situation}", "\n".join((printed.stdout, *printed.stderr.splitlines(), end)))
 
 
-@pytest.mark.parametrize(
-    ("tool", "texts"),
-    [
-        pytest.param("mig-parted", WRONG, id="mig-parted"),
-        pytest.param("device-plugin", WRONG_OF_PLUGIN, id="device-plugin"),
-    ],
-)
-def test_a_wrong_file_is_refused_with_all_that_is_wrong(
-    tool: str, texts: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("tool", ["mig-parted", "device-plugin"])
+def test_a_wrong_file_is_refused_with_all_that_is_wrong(tool: str) -> None:
+    texts = WRONG if tool == "mig-parted" else WRONG_OF_PLUGIN
     # A line for each text, and one for its error.
     lines = [line for text in texts for line in (" ".join(text.split()), f"  {error(tool, text)}")]
     approve(f"import/{tool}-wrong", "\n".join([*lines, ""]))
@@ -257,10 +228,7 @@ TIER = "sharing: {timeSlicing: {renameByDefault: true, resources: [{name: nvidia
         {"devicePlugin": {"config": {"data": {"a.yaml": TIER}}}},
     ],
 )
-def test_a_configuration_is_found_in_what_it_came_in(
-    document: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_configuration_is_found_in_what_it_came_in(document: object) -> None:
     wrapped, alone = ran("device-plugin", yaml.safe_dump(document)), ran("device-plugin", TIER)
 
     assert (wrapped.exit_code, wrapped.stderr) == (0, "")
@@ -274,11 +242,7 @@ def test_a_configuration_is_found_in_what_it_came_in(
         ("device-plugin", TIER, ["deviceclasses.yaml", "node-config/config.yaml"]),
     ],
 )
-def test_files_are_written_all_or_none(
-    tool: str, text: str, files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
+def test_files_are_written_all_or_none(tool: str, text: str, files: list[str]) -> None:
     assert ran(tool, text, "--to", "out").stdout.splitlines() == [f"out/{file}" for file in reversed(files)]
     assert sorted(str(file.relative_to("out")) for file in Path("out").rglob("*.yaml")) == files
     for file in files[1:]:

@@ -6,7 +6,6 @@ from gpuctl.plan.node_gpus import GpuFacts, published_gpus
 from tests.clusters import plan_node
 from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, published
 
-SLICED = "shared: {strategy: TimeSlicing, shares: 4}"
 SHARE: Object = {"shareID": "s", "consumedCapacity": {"shares": "1", "memory": "0"}}
 
 

@@ -1,6 +1,5 @@
 """The topology of a node is drawn in the terms of nvidia-smi, from what the node publishes."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +26,8 @@ DISTANCES: dict[TopologyLevel, str] = {
 }  # fmt: skip
 
 
-def topology(machine: str, config: Path | None = None) -> NodeTopology:
-    [view] = views_of(plan_node(machine, "node", config).slices, ())
+def topology(machine: str) -> NodeTopology:
+    [view] = views_of(plan_node(machine, "node", None).slices, ())
     return topology_of("node", view.gpus)
 
 
@@ -58,24 +57,22 @@ def test_distances_on_pcie_are_those_that_nvml_tells_and_the_matrix_is_symmetric
     assert rows == [list(column) for column in zip(*rows, strict=True)]
 
 
+NOT_COUNTED = [
+    {"index": index, "nvlinkPeers": str(1 - index), "nvlinkPeerLinks": links}
+    for index, links in enumerate(("4,4", ""))
+]
+TWO_BRIDGES = [
+    {"resource.kubernetes.io/pcieRoot": root, "numaNode": node}
+    for root, node in (("a", 0), ("b", 0), ("b", 0), ("c", 1))
+]
+
+
 @pytest.mark.parametrize(
     ("devices", "rows"),
     [
         ([{}, {}], ["X -", "- X"]),
-        (
-            [
-                {"index": 0, "nvlinkPeers": "1", "nvlinkPeerLinks": "4,4"},
-                {"index": 1, "nvlinkPeers": "0", "nvlinkPeerLinks": ""},
-            ],
-            ["X NV", "NV X"],
-        ),
-        (
-            [
-                {"resource.kubernetes.io/pcieRoot": root, "numaNode": node}
-                for root, node in (("a", 0), ("b", 0), ("b", 0), ("c", 1))
-            ],
-            ["X NODE NODE SYS", "NODE X PHB SYS", "NODE PHB X SYS", "SYS SYS SYS X"],
-        ),
+        (NOT_COUNTED, ["X NV", "NV X"]),
+        (TWO_BRIDGES, ["X NODE NODE SYS", "NODE X PHB SYS", "NODE PHB X SYS", "SYS SYS SYS X"]),
     ],
     ids=["nothing published", "links not counted", "two host bridges of a NUMA node"],
 )

@@ -34,11 +34,11 @@ def slices(node: str = "node-a", machine: str = "a30-quad", config: str = "") ->
     return found
 
 
-def cut_slices(folder: Path, node: str = "node-a") -> list[Object]:
+def cut_slices(folder: Path) -> list[Object]:
     """Of eight H100 the first may be cut into 1g, 1g+me, 2g and 3g."""
     file = folder / "node.yaml"
     file.write_text(_CUT)
-    return slices(node, "hgx-h100", str(file))
+    return slices(machine="hgx-h100", config=str(file))
 
 
 def publish(server: EmbeddedApiServer, *items: Object) -> None:
@@ -257,21 +257,21 @@ def deleted_claim(server: EmbeddedApiServer, _folder: Path) -> None:
 
 Situation = Callable[[EmbeddedApiServer, Path], None]
 
-SITUATIONS: Mapping[str, tuple[Situation, tuple[str, ...]]] = {
-    "nothing": (nothing, ("",)),
-    "idle": (idle, ("", "-o wide", "-o name")),
-    "cut": (cut, ("",)),
-    "whole": (whole, ("",)),
-    "all-forms": (all_forms, ("", "-o wide", "node-b")),
-    "sick": (sick, ("", "-o wide")),
-    "no-driver": (no_driver, ("", "node-b")),
-    "half-a-pool": (half_a_pool, ("",)),
-    "generations": (generations, ("-o wide",)),
-    "without-partitions": (without_partitions, ("",)),
-    "broken-nodes": (broken_nodes, ("", "node-b")),
-    "broken-pods": (broken_pods, ("", "node-a")),
-    "withheld": (withheld, ("", "node-b")),
-    "deleted-claim": (deleted_claim, ("",)),
-    "few-rights": (few_rights, ("",)),
+SITUATIONS: Mapping[Situation, tuple[str, ...]] = {
+    nothing: ("",),
+    idle: ("", "-o wide", "-o name"),
+    cut: ("",),
+    whole: ("",),
+    all_forms: ("", "-o wide", "node-b"),
+    sick: ("", "-o wide"),
+    no_driver: ("", "node-b"),
+    half_a_pool: ("",),
+    generations: ("-o wide",),
+    without_partitions: ("",),
+    broken_nodes: ("", "node-b"),
+    broken_pods: ("", "node-a"),
+    withheld: ("", "node-b"),
+    deleted_claim: ("",),
+    few_rights: ("",),
 }
-"""What ``status`` is asked in each situation, by its name."""
+"""What ``status`` is asked in each situation."""

@@ -16,8 +16,9 @@ from gpuctl.status.picture import Form, News
 from tests.clusters import ClusterView, EmbeddedApiServer, commands, views_of
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.status.situations import SITUATIONS, SLICES, cut_slices, held, slices
+from tests.gpuctl.status.situations import SITUATIONS, SLICES, Situation, cut_slices, held, slices
 
+# As from a terminal: a test run in the background hands an ignored SIGINT down to its children.
 HEEDING = """
 import runpy, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -25,9 +26,8 @@ runpy.run_module("gpuctl", run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("name", SITUATIONS)
-def test_it_says_what_is_approved(name: str, tmp_path: Path) -> None:
-    situation, asked = SITUATIONS[name]
+@pytest.mark.parametrize(("situation", "asked"), SITUATIONS.items())
+def test_it_says_what_is_approved(situation: Situation, asked: tuple[str, ...], tmp_path: Path) -> None:
     told = []
     with EmbeddedApiServer() as server:
         situation(server, tmp_path)
@@ -40,7 +40,7 @@ def test_it_says_what_is_approved(name: str, tmp_path: Path) -> None:
 
     *told, document = told
     read_document("\n".join(document.splitlines()[1:-1]), "GpuStatus")
-    approve(f"status/{name}", "\n".join(told))
+    approve(f"status/{situation.__name__.replace('_', '-')}", "\n".join(told))
 
 
 def test_a_large_cluster_is_read_in_pages_and_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,10 +24,8 @@ from tests.gpuctl.status.test_command import HEEDING
 DEADLINE_SECONDS = 20.0
 
 
-def drawn(
-    slices: list[Object], *claims: Object, width: int = 100, height: int = 40, problems: Sequence[str] = ()
-) -> list[str]:
-    return live_picture(views_of(slices, claims), width, height, "", problems).plain.splitlines()
+def drawn(slices: list[Object], *claims: Object, width: int = 100, height: int = 40) -> list[str]:
+    return live_picture(views_of(slices, claims), width, height, "", ()).plain.splitlines()
 
 
 def test_each_gpu_has_a_line_with_its_holders_while_all_fit(tmp_path: Path) -> None:

@@ -1,17 +1,13 @@
 """``gpuctl top`` joins what claims hold with what plugins measure, and works without the latter."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from tests.clusters import commands
+from tests.gpuctl.answering import answering
 from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 from tests.gpuctl.documents import read_document
@@ -23,8 +19,8 @@ DRA = "/apis/resource.k8s.io/v1"
 BY = ("namespace", "class", "node")
 
 
-def listed(kind: str, items: list[Object]) -> Object:
-    return {"kind": f"{kind}List", "apiVersion": "v1", "metadata": {}, "items": items}
+def listed(kind: str, items: list[Object]) -> str:
+    return json.dumps({"kind": f"{kind}List", "apiVersion": "v1", "metadata": {}, "items": items})
 
 
 def series(name: str, claim: str, device: str, value: float, share_id: str = "") -> str:
@@ -46,10 +42,14 @@ METRICS = (
 )
 
 
-def plugin_pod(node: str, *words: str, created: str = "2026-01-01T00:00:00Z") -> Object:
+def plugin_pod(node: str, *words: str) -> Object:
     container = {"name": "plugin", "command": ["gpu-dra-kubeletplugin"], "args": list(words)}
     return {
-        "metadata": {"namespace": "gpu-dra", "name": f"plugin-{node}", "creationTimestamp": created},
+        "metadata": {
+            "namespace": "gpu-dra",
+            "name": f"plugin-{node}",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
         "spec": {"nodeName": node, "containers": [container]},
         "status": {"phase": "Running"},
     }
@@ -73,36 +73,6 @@ def held(folder: Path) -> tuple[list[Object], list[Object]]:
     ]
 
 
-@contextmanager
-def api_server(answers: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, str]]:
-    """An API server that knows these paths, and hands requests on to pods; its kubeconfig and its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            found = answers.get(self.path.partition("?")[0])
-            body = (
-                found if isinstance(found, str) else json.dumps(found or {"kind": "Status", "message": "no"})
-            )
-            self.send_response(200 if found is not None else 503)
-            self.send_header("Content-Length", str(len(body.encode())))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_words: object) -> None:
-            """Nobody reads it."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        address = f"127.0.0.1:{server.server_port}"
-        config = kubeconfig(folder / "config", f"http://{address}", here=None)
-        try:
-            yield str(config), address
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 SCRAPED = "/api/v1/namespaces/gpu-dra/pods/plugin-node-a:9402/proxy/metrics"
 
 
@@ -115,23 +85,25 @@ SCRAPED = "/api/v1/namespaces/gpu-dra/pods/plugin-node-a:9402/proxy/metrics"
     ],
 )
 def test_it_says_what_is_approved(
-    name: str, answers: dict[str, Any], asked: tuple[str, ...], tmp_path: Path
+    name: str, answers: dict[str, str], asked: tuple[str, ...], tmp_path: Path
 ) -> None:
     slices, claims = held(tmp_path)
     for node in ("node-b", "node-c", "node-d"):
         slices += published(tmp_path, node)
         claims.append(claim(f"on-{node}", SECOND, node=node))
-    port = "--metrics-addr=:9402"
-    pods = [plugin_pod("node-a", port), plugin_pod("node-b"), plugin_pod("node-c", port)]
+    flag = "--metrics-addr=:9402"
+    pods = [plugin_pod("node-a", flag), plugin_pod("node-b"), plugin_pod("node-c", flag)]
     cluster = {
         f"{DRA}/resourceslices": listed("ResourceSlice", slices),
         f"{DRA}/resourceclaims": listed("ResourceClaim", claims),
         PODS: listed("Pod", pods),
     }
     told = []
-    with api_server({**cluster, **answers}, tmp_path) as (config, address):
+    with answering({**cluster, **answers}, json.dumps({"kind": "Status", "message": "no"})) as port:
+        address = f"127.0.0.1:{port}"
+        config = kubeconfig(tmp_path / "config", f"http://{address}", here=None)
         for words in (*asked, "-o json"):
-            arguments = ["top", "--kubeconfig", config, *words.split()]
+            arguments = ["top", "--kubeconfig", str(config), *words.split()]
             output = CliRunner().invoke(commands, arguments, catch_exceptions=False).stdout
             told.append(f"$ gpuctl top {words}".rstrip() + f"\n{output.replace(address, 'SERVER')}")
 

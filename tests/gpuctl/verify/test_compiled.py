@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
 from click.testing import CliRunner
 
 from tests import needs
@@ -16,50 +14,27 @@ from tests.gpus import compile_libcuda
 from tests.nvml_library.library import NvmlDouble, compile_nvml
 
 pytestmark = needs.GCC
-MACHINE = "l4-quad"
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """NVML and libcuda."""
-    folder = tmp_path_factory.mktemp("libraries")
-    return compile_nvml(folder / "nvml.so"), compile_libcuda(folder / "cuda.so")
-
-
-class Node:
-    """A node whose NVML and libcuda are compiled doubles."""
-
-    def __init__(self, folder: Path, compiled: tuple[Path, Path]) -> None:
-        machine = machine_in(folder, MACHINE)
-        self._places = places_of(folder, machine)
-        self.machine, self.root = machine, Path(self._places.driver_root)
-        self.nvml = NvmlDouble.lay(self.root, machine, compiled[0])
-        self.cuda = lay_cuda(self.root, machine, compiled[1])
-
-    def verify(self) -> tuple[int, dict[str, Any]]:
-        """The exit code, and the results by their names."""
-        words = ["verify", "-o", "json"]
-        for name, value in flags_of(replace(self._places, nvml="real")).items():
-            words += [f"--{name.replace('_', '-')}", value]
-        ran = CliRunner().invoke(commands, words, catch_exceptions=False)
-        report = read_document(ran.stdout, "VerifyReport")
-        assert report["fake"] is False
-        return ran.exit_code, {one["check"]: one for one in report["results"]}
-
-
-@pytest.fixture
-def node(tmp_path: Path, compiled: tuple[Path, Path]) -> Node:
-    unload()
-    return Node(tmp_path, compiled)
 
 
 @needs.MAKES_NODES
-def test_everything_holds_over_compiled_libraries(node: Node) -> None:
-    make_real_nodes(node.root, node.machine)
+def test_everything_holds_over_compiled_libraries(tmp_path: Path) -> None:
+    unload()
+    machine = machine_in(tmp_path, "l4-quad")
+    places = places_of(tmp_path, machine)
+    root = Path(places.driver_root)
+    NvmlDouble.lay(root, machine, compile_nvml(tmp_path / "nvml.so"))
+    lay_cuda(root, machine, compile_libcuda(tmp_path / "cuda.so"))
+    make_real_nodes(root, machine)
+    words = ["verify", "-o", "json"]
+    for name, value in flags_of(replace(places, nvml="real")).items():
+        words += [f"--{name.replace('_', '-')}", value]
 
-    code, results = node.verify()
+    ran = CliRunner().invoke(commands, words, catch_exceptions=False)
 
+    report = read_document(ran.stdout, "VerifyReport")
+    results = {one["check"]: one for one in report["results"]}
+    assert report["fake"] is False
     assert {name: one for name, one in results.items() if one["status"] == "fail"} == {}
-    assert code == 0
+    assert ran.exit_code == 0
     assert results["offered"]["status"] == "ok"
     assert results["cuda-probe"]["status"] == "ok"

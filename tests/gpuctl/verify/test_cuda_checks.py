@@ -75,9 +75,7 @@ def test_it_uses_no_gpu_that_somebody_may_use(tmp_path: Path) -> None:
     )
 
 
-def test_a_gpu_that_hangs_ends_the_probe_and_not_the_check(
-    node: Node,
-) -> None:
+def test_a_gpu_that_hangs_ends_the_probe_and_not_the_check(node: Node) -> None:
     node.machine.hang("cuCtxSynchronize")
     found = node.result(seconds=0.5)
     assert found.status == "fail"

@@ -109,25 +109,20 @@ def add_class(api_server: EmbeddedApiServer, name: str = "gpu.nvidia.com", kind:
         "device.driver == 'gpu.nvidia.com' && 'type' in device.attributes['gpu.nvidia.com'] && "
         f"device.attributes['gpu.nvidia.com'].type == '{kind}'"
     )
-    api_server.create(
-        f"{DRA}/deviceclasses",
-        {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}},
-    )
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    api_server.create(f"{DRA}/deviceclasses", {"metadata": {"name": name}, "spec": spec})
 
 
-def add_claim(page: Page, name: str, device_class: str = "gpu.nvidia.com", selector: str = "true") -> None:
+def add_claim(page: Page, name: str, device_class: str = "gpu.nvidia.com") -> None:
     """A claim without devices, in the namespace default."""
-    exactly = {"deviceClassName": device_class, "selectors": [{"cel": {"expression": selector}}]}
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]}}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}}
     page.api.create({**claim, "spec": spec})
 
 
-def give(
-    page: Page, claim: str, device: str | None, *, users: tuple[str, ...] = (), pool: str = POOL
-) -> None:
+def give(page: Page, claim: str, device: str | None, *, users: tuple[str, ...] = ()) -> None:
     """Have a claim's status say what it was given, or with None that it has nothing."""
-    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": pool, "device": device}
+    result = {"request": "gpu", "driver": "gpu.nvidia.com", "pool": POOL, "device": device}
     status: Object = {
         "allocation": {"devices": {"results": [result]}} if device else None,
         "reservedFor": [{"resource": "pods", "name": one, "uid": f"uid-{one}"} for one in users],
@@ -137,16 +132,9 @@ def give(
 
 def waiting_pod(name: str, claim: str, **spec: str) -> Object:
     """A pod that asks for the devices of a claim."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "containers": [{"name": "main", "image": "train"}],
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
-            **spec,
-        },
-    }
+    asks = [{"name": "gpu", "resourceClaimName": claim}]
+    made = {"containers": [{"name": "main", "image": "train"}], "resourceClaims": asks, **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": made}
 
 
 _BLOCKS = frozenset({"h1", "h2", "h3", "p", "tr", "dt", "form", "ul", "summary"})

@@ -47,11 +47,9 @@ def test_it_is_read_again_when_it_is_ten_times_as_old_as_the_reading_took(
     async def look() -> list[int | None]:
         value, found = kept(source), []
         source.takes_seconds = takes_seconds
-        found.append(await value.latest(30))
-        source.now += lasts_seconds - 0.01
-        found.append(await value.latest(30))
-        source.now += 0.02
-        found.append(await value.latest(30))
+        for later in (0.0, lasts_seconds - 0.01, 0.02):
+            source.now += later
+            found.append(await value.latest(30))
         return found
 
     assert asyncio.run(look()) == [1, 1, 2]

@@ -22,20 +22,16 @@ def client(server: EmbeddedApiServer, user: User | str) -> ApiClient:
 def grant(server: EmbeddedApiServer, user: str, *rules: Object, namespace: str = "") -> None:
     """Give rules to a user by a ClusterRole, everywhere or in one namespace."""
     name = f"{user.rpartition(':')[2]}-{len(server.objects('clusterroles', 'rbac.authorization.k8s.io'))}"
-    server.create(f"{RBAC}/clusterroles", role(name, *rules))
+    server.create(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": [*rules]})
     place = f"{RBAC}/namespaces/{namespace}/rolebindings" if namespace else f"{RBAC}/clusterrolebindings"
-    server.create(place, binding(name, name, user))
+    server.create(place, binding(name, user))
 
 
-def role(name: str, *rules: Object) -> Object:
-    return {"metadata": {"name": name}, "rules": list(rules)}
-
-
-def binding(name: str, role_name: str, user: str, kind: str = "ClusterRole") -> Object:
+def binding(name: str, user: str) -> Object:
     group = "rbac.authorization.k8s.io"
     return {
         "metadata": {"name": name},
-        "roleRef": {"apiGroup": group, "kind": kind, "name": role_name},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
         "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
     }
 
@@ -57,13 +53,8 @@ def test_without_a_token_that_it_knows_nobody_is_answered(server: EmbeddedApiSer
 
 
 def test_a_role_counts_where_it_is_bound(server: EmbeddedApiServer) -> None:
-    grant(
-        server,
-        "anna",
-        rule("pods", "list"),
-        rule("configmaps", "get list", names="mine"),
-        namespace="default",
-    )
+    rules = (rule("pods", "list"), rule("configmaps", "get list", names="mine"))
+    grant(server, "anna", *rules, namespace="default")
     anna = client(server, ANNA)
     assert anna.request("GET", PODS)["items"] == []
     assert refusal(anna, "GET", "/api/v1/namespaces/kube-system/pods")[0] == 403

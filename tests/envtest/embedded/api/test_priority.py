@@ -8,18 +8,13 @@ import pytest
 from tests.clusters import EmbeddedApiServer
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod
 
-CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedApiServer]:
     with EmbeddedApiServer() as running:
-        add(running, "urgent", value=100, preemptionPolicy="Never")
+        urgent = {"metadata": {"name": "urgent"}, "value": 100, "preemptionPolicy": "Never"}
+        running.create("/apis/scheduling.k8s.io/v1/priorityclasses", urgent)
         yield running
-
-
-def add(server: EmbeddedApiServer, name: str, **fields: Any) -> None:
-    server.create(CLASSES, {"metadata": {"name": name}, **fields})
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,7 @@ def test_a_pod_is_read_with_its_inline_parts_and_special_types() -> None:
     assert from_protobuf(message("v1", "Pod", body)) == {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": "p",
-            "creationTimestamp": "2023-11-14T22:13:20Z",
-            "labels": {"app": "x"},
-        },
+        "metadata": {"name": "p", "creationTimestamp": "2023-11-14T22:13:20Z", "labels": {"app": "x"}},
         "spec": {
             "volumes": [{"name": "v", "hostPath": {"path": "/dev/x"}}],
             "containers": [

@@ -42,18 +42,10 @@ def test_a_pod_and_the_claim_that_is_made_for_it_are_charged_once(server: Embedd
     asking = {"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": "2"}}}
     stored = server.create(PODS, pod("p", containers=[asking]))
     made = claim("made", count=2)
-    made["metadata"] |= {
-        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
-        "ownerReferences": [
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": "p",
-                "uid": stored["metadata"]["uid"],
-                "controller": True,
-            }
-        ],
-    }
+    uid = stored["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": True}
+    made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    made["metadata"]["ownerReferences"] = [owner]
 
     server.create(CLAIMS, made)
 

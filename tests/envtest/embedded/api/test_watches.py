@@ -15,12 +15,12 @@ from tests.eventually import eventually
 
 
 @contextmanager
-def watch_of(server: EmbeddedApiServer, query: str, path: str = PODS) -> Iterator[Iterator[dict[str, Any]]]:
+def watch_of(server: EmbeddedApiServer, query: str) -> Iterator[Iterator[dict[str, Any]]]:
     """The events of a watch that goes on; at the end the client leaves."""
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:
         begun = server.watches
-        connection.request("GET", f"{path}?watch=true&{query}", headers=shown(server))
+        connection.request("GET", f"{PODS}?watch=true&{query}", headers=shown(server))
         answer = connection.getresponse()
         eventually("the watch has begun", lambda: server.watches, lambda count: count > begun)
         yield (json.loads(line) for line in answer)

@@ -43,12 +43,10 @@ class ControlPlane:
         body = {**head("DeviceClass", name), "spec": {"selectors": [selector], **spec}}
         self.server.create(f"{RESOURCE}/deviceclasses", body)
 
-    def add_slice(
-        self, name: str, *devices: str | Object, node: str = "node-a", pool: str = "", count: int = 1
-    ) -> None:
-        listed = [{"name": one} if isinstance(one, str) else one for one in devices]
-        of = {"name": pool or name, "generation": 1, "resourceSliceCount": count}
-        spec = {"driver": CLASS, "nodeName": node, "pool": of, "devices": listed}
+    def add_slice(self, name: str, *devices: str, node: str = "node-a") -> None:
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        listed = [{"name": one} for one in devices]
+        spec = {"driver": CLASS, "nodeName": node, "pool": pool, "devices": listed}
         self.server.create(f"{RESOURCE}/resourceslices", {**head("ResourceSlice", name), "spec": spec})
 
     def add_claim(self, name: str, *requests: Object, owner: tuple[str, str] | None = None) -> None:
@@ -102,9 +100,6 @@ class ControlPlane:
     def pod(self, name: str) -> Object:
         return next(pod for pod in self.server.objects("pods") if pod["metadata"]["name"] == name)
 
-    def node(self, name: str = "node-a") -> Object:
-        return next(node for node in self.server.objects("nodes") if node["metadata"]["name"] == name)
-
     def has_pod(self, name: str) -> bool:
         return name in (pod["metadata"]["name"] for pod in self.server.objects("pods"))
 
@@ -121,10 +116,6 @@ class ControlPlane:
 
     def claim(self, name: str) -> Object:
         return next(one for one in self.claims() if one["metadata"]["name"] == name)
-
-    def devices(self, claim: str) -> list[str]:
-        allocation = self.claim(claim).get("status", {}).get("allocation", {"devices": {"results": []}})
-        return [result["device"] for result in allocation["devices"]["results"]]
 
     def condition(self, pod: str) -> tuple[str, str]:
         """Reason and message of why a pod waits."""
@@ -175,11 +166,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 def head(kind: str, name: str) -> Object:
     core = kind in ("Pod", "Node", "Namespace")
-    return {
-        "apiVersion": "v1" if core else f"{GROUP}/v1",
-        "kind": kind,
-        "metadata": {"name": name},
-    }
+    return {"apiVersion": "v1" if core else f"{GROUP}/v1", "kind": kind, "metadata": {"name": name}}
 
 
 def request(name: str = "gpu", device_class: str = CLASS, **exactly: Any) -> Object:

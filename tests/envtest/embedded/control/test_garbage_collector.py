@@ -27,14 +27,9 @@ def server() -> Iterator[EmbeddedApiServer]:
 
 
 def owned(item: Object, *owners: Object, blocks: bool = False) -> Object:
+    how = {"apiVersion": "v1", "blockOwnerDeletion": blocks}
     references = [
-        {
-            "apiVersion": "v1",
-            "kind": one["kind"],
-            "name": one["metadata"]["name"],
-            "uid": one["metadata"]["uid"],
-            "blockOwnerDeletion": blocks,
-        }
+        {"kind": one["kind"], "name": one["metadata"]["name"], "uid": one["metadata"]["uid"], **how}
         for one in owners
     ]
     return {**item, "metadata": {**item["metadata"], "ownerReferences": references}}

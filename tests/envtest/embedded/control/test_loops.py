@@ -55,10 +55,6 @@ def test_a_pod_that_the_scheduler_cannot_read_does_not_stop_it(cluster: ControlP
     assert "Traceback" in str(fault)
 
 
-def item(name: str, version: str = "1") -> dict[str, Any]:
-    return {"metadata": {"name": name, "uid": name, "resourceVersion": version}}
-
-
 def test_a_test_in_which_a_cluster_fails_at_itself_fails(tmp_path: Path) -> None:
     """What its fixture does, in a run of its own."""
     (tmp_path / "test_quiet.py").write_text(

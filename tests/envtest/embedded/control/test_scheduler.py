@@ -81,8 +81,7 @@ def test_pods_that_are_gated_or_of_others_or_tolerate_no_node_wait(cluster: Cont
     assert cluster.node_of("gated") == cluster.node_of("foreign") == ""
 
 
-def add_erring_pod(cluster: ControlPlane) -> None:
-    """The pod ``train``, whose class has a selector that fails on the node's device."""
+def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluster: ControlPlane) -> None:
     cluster.add_slice("s", "gpu-0", "gpu-1")
     colour = {"cel": {"expression": "device.attributes['example.com'].colour == 'red'"}}
     cluster.add_class("odd", selectors=[colour])
@@ -90,16 +89,9 @@ def add_erring_pod(cluster: ControlPlane) -> None:
     cluster.add_pod("train", "mine")
     cluster.wait_refused("train")
 
-
-def mend_class(cluster: ControlPlane) -> None:
+    # The last event that helps: the class has no selector any more.
     classes = cluster.server.objects("deviceclasses", GROUP)
     stored = next(one for one in classes if one["metadata"]["name"] == "odd")
     cluster.server.replace(f"{RESOURCE}/deviceclasses/odd", {**stored, "spec": {}})
-
-
-def test_a_pod_that_met_an_error_is_tried_again_when_its_back_off_is_over(cluster: ControlPlane) -> None:
-    add_erring_pod(cluster)
-
-    mend_class(cluster)  # the last event that helps
 
     assert cluster.wait_bound("train") == "node-a"

@@ -70,18 +70,13 @@ class Node:
         pod: str,
         claim: str,
         *containers: dict[str, Any],
-        node: str = "node-a",
-        policy: str = "Always",
         initial: tuple[dict[str, Any], ...] = (),
-        volumes: tuple[dict[str, Any], ...] = (),
     ) -> None:
         """A pod with a claim that is allocated and reserved for it."""
         spec = {
-            "restartPolicy": policy,
             "containers": list(containers or (main(),)),
             "resourceClaims": [{"name": "gpus", "resourceClaimName": claim}],
             **({"initContainers": list(initial)} if initial else {}),
-            "volumes": list(volumes),
         }
         stored = self.server.create(PODS, {**head("Pod", pod), "spec": spec})
         if not any(one["metadata"]["name"] == claim for one in self.claims()):
@@ -93,7 +88,7 @@ class Node:
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
         self.server.replace(f"{CLAIMS}/{claim}/status", {**found, "status": status})
         self.server.create(
-            f"{PODS}/{pod}/binding", {"metadata": {"name": pod}, "target": {"kind": "Node", "name": node}}
+            f"{PODS}/{pod}/binding", {"metadata": {"name": pod}, "target": {"kind": "Node", "name": "node-a"}}
         )
 
     def delete(self, pod: str) -> None:

@@ -24,12 +24,9 @@ def node() -> Iterator[Node]:
         program = one.layout.folder / "gpu-memory-hook"
         program.write_text("not started")
         program.chmod(0o755)
-        arguments = ["claim=uid", "device=uid-0", f"sockets={sockets(one)}", "seconds=0.3"]
-        hook = {
-            "hookName": "createRuntime",
-            "path": str(program),
-            "args": ["gpu-memory-hook", *(f"--{given}" for given in arguments)],
-        }
+        arguments = ("--claim=uid", "--device=uid-0", f"--sockets={sockets(one)}", "--seconds=0.3")
+        args = ["gpu-memory-hook", *arguments]
+        hook = {"hookName": "createRuntime", "path": str(program), "args": args}
         devices = [{"name": "a", "containerEdits": {"hooks": [hook]}}, *one.spec["devices"][1:]]
         one.spec_file.write_text(json.dumps({**one.spec, "devices": devices}))
         one.start()
@@ -59,8 +56,8 @@ def runs(node: Node, pod: str, container: str = "main", restarts: int = 0) -> bo
     return "running" in shown.get("state", {}) and shown["restartCount"] == restarts
 
 
-def kill(node: Node, pod: str, container: str = "main") -> None:
-    running = last(node, pod, container)
+def kill(node: Node, pod: str) -> None:
+    running = last(node, pod)
     assert running is not None
     node.runtime.kill_container(running)
 
@@ -75,9 +72,8 @@ def test_the_hook_is_asked_before_a_container_runs_and_again_for_each_restart(no
     def answer(asked: Object) -> Object:
         path = asked["cgroup"].removeprefix("0::").strip().lstrip("/")
         # The status may still show the container that ended, so this one is known by its count of restarts.
-        there.append(
-            (path, (node.layout.cgroup_dir / path).is_dir(), runs(node, "train", restarts=len(there)))
-        )
+        running = runs(node, "train", restarts=len(there))
+        there.append((path, (node.layout.cgroup_dir / path).is_dir(), running))
         return YES
 
     with AnsweringSocket(sockets(node) / "a.sock", answer) as plugin:

@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuctl.doctor.inside.claim_files import (
-    HOOK,
-    hook_seen,
-    is_group,
-    named_hooks,
-    read_ledger,
-    sockets_seen,
-)
+from gpuctl.doctor.inside.claim_files import HOOK, hook_seen, is_group, named_hooks, read_ledger, sockets_seen
 from kubeletplugin.claims.cdi.hooks import HookCopies
 from tests.clusters import Unread
 from tests.gpuctl.doctor.nodes import UID
@@ -25,17 +18,11 @@ PCI = "0000:1b:00.0"
 ALIVE, ENDED = Cgroup("/sys/fs/cgroup/a", 7), Cgroup("/sys/fs/cgroup/b", 8)
 
 
-def part(cgroup: Cgroup = ALIVE, **changed: Any) -> dict[str, Any]:
+def part(cgroup: Cgroup = ALIVE) -> dict[str, Any]:
     names = {"namespace": "team", "pod": "train-0", "container": "main"}
-    return {
-        "cdi_device": f"{UID}-gpu",
-        "container_id": "abc",
-        "cgroup": {"path": cgroup.path, "inode": cgroup.inode},
-        "name": names,
-        "soft_bytes": 0,
-        "hard_bytes": 100,
-        **changed,
-    }
+    of = {"cdi_device": f"{UID}-gpu", "container_id": "abc", "name": names}
+    place = {"path": cgroup.path, "inode": cgroup.inode}
+    return {**of, "cgroup": place, "soft_bytes": 0, "hard_bytes": 100}
 
 
 def ledger(folder: Path, *parts: Any) -> Path:

@@ -161,10 +161,7 @@ UNREADABLE = Unread("this user may not look")
 
 NOT_PREPARED = event("PrepareWaits", 60)
 NOT_PREPARED["involvedObject"]["uid"] = "uid-of-claim"
-WANTED = {
-    "metadata": {"name": "c", "uid": "uid-of-claim"},
-    "status": {"reservedFor": [{"uid": "uid"}]},
-}
+WANTED = {"metadata": {"name": "c", "uid": "uid-of-claim"}, "status": {"reservedFor": [{"uid": "uid"}]}}
 WAITING, STARTED = (
     {"claims": (WANTED,), "pods": ({**pod("p"), "metadata": {"uid": "uid"}, "status": {"phase": phase}},)}
     for phase in ("Pending", "Running")
@@ -215,10 +212,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("taints", {"slices": tainted(taints.TAINT_LOST, 1)}),
     ("classes", {"classes": ()}),
     ("classes", {"classes": (device_class("device.driver == 'gpu.nvidia.com' &&"),)}),
-    (
-        "classes",
-        {"classes": (device_class("device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"),)},
-    ),
+    ("classes", {"classes": (device_class("device.attributes['gpu.nvidia.com'].profile == '1g.10gb'"),)}),
     ("classes", {"slices": with_attribute("driverVersion", int=1), "classes": (BY_DRIVER,)}),
     ("class-devices", {"classes": (SELECTS_NOTHING,), "claims": (waiting_claim("none"),)}),
     ("class-devices", ASKED),

@@ -10,11 +10,8 @@ from gpuctl.doctor.outside.reading import offered_to_machines, read_configuratio
 from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.gpuctl.doctor.clusters import NODE, node, well_cluster
 
-VFIO_CONFIG = {
-    "apiVersion": "resource.nvidia.com/v1beta1",
-    "kind": "VfioDeviceConfig",
-    "iommu": {"backendPolicy": "PreferIommuFD"},
-}
+KIND = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig"}
+VFIO_CONFIG = {**KIND, "iommu": {"backendPolicy": "PreferIommuFD"}}
 
 
 def publishing(kind: str) -> Any:
@@ -69,15 +66,8 @@ def test_the_rules_of_the_nodes_own_pool_count(rule: str) -> None:
 
 def test_the_configuration_is_read_where_the_driver_is_installed(tmp_path: Path) -> None:
     with EmbeddedApiServer() as server:
-        server.create(
-            "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-dra"}}
-        )
-        stored = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "gpu-dra-node-config"},
-            "data": {"config.yaml": "version: v1\n"},
-        }
+        server.create("/api/v1/namespaces", {"metadata": {"name": "gpu-dra"}})
+        stored = {"metadata": {"name": "gpu-dra-node-config"}, "data": {"config.yaml": "version: v1\n"}}
         server.create("/api/v1/namespaces/gpu-dra/configmaps", stored)
         client = KubeClient.connect(server.write_kubeconfig(tmp_path / "config"), user_agent="test")
 

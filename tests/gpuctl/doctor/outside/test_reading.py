@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from envtest.embedded.server import ALWAYS, Fault
+from envtest.embedded.server import ALWAYS
 from gpuctl.doctor.outside.probes import GATES, dropped_fields, read_features
 from gpuctl.doctor.outside.reading import driver_accounts, look_at_cluster
 from tests.clusters import EmbeddedApiServer, KubeClient, Unread
@@ -32,10 +32,6 @@ def server() -> Iterator[EmbeddedApiServer]:
 @pytest.fixture
 def client(server: EmbeddedApiServer, tmp_path: Path) -> KubeClient:
     return KubeClient.connect(server.write_kubeconfig(tmp_path / "config"), user_agent="gpuctl")
-
-
-def refuse(server: EmbeddedApiServer, verb: str, path: str, code: int = 403) -> None:
-    server.faults.add(Fault(verb, path, code=code, times=ALWAYS))
 
 
 def test_a_dry_run_stores_nothing_and_tells_what_would_be_stored(
@@ -75,7 +71,7 @@ def test_feature_gates_are_read_from_metrics() -> None:
 def test_what_may_not_be_listed_stays_unread(
     server: EmbeddedApiServer, client: KubeClient, path: str, read: Callable[[Any], Any]
 ) -> None:
-    refuse(server, "list", path)
+    server.fail("list", path, code=403, times=ALWAYS)
 
     unread = read(look_at_cluster(client, None))
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.eventually import eventually
 from tests.examples import is_long
+from tests.gpuctl.demo.test_demo import processes_of
 from tests.gpuctl.verify.change.verifying import PLACES
 from tests.gpuctl.verify.subjects import machine_in, places_of
 
@@ -85,23 +86,12 @@ class Machine:
 
     def left(self) -> list[str]:
         """The files that are left, and the processes that name the folder."""
-        files = [path.name for path in self._temporary.iterdir()]
-        return files + [path.name for path in self._node.glob("*undo*")] + self._processes()
+        files = (*self._temporary.iterdir(), *self._node.glob("*undo*"))
+        return [path.name for path in files] + [*processes_of(self._temporary).values()]
 
     def wait_until_nothing_is_left(self) -> None:
         """Wait for the watchdog, which ends by itself."""
         eventually("nothing is left", self.left, operator.not_, seconds=20)
-
-    def _processes(self) -> list[str]:
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it ended meanwhile
-            if str(self._temporary) in line:
-                found.append(line)
-        return found
 
 
 @pytest.fixture

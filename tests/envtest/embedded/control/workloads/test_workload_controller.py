@@ -1,7 +1,7 @@
 """The controller of workloads keeps on through refusals, collisions, failures and deletions."""
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from tests.envtest.embedded.api.api_calls import ask
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
-APPS, BATCH = "/apis/apps/v1/namespaces/default", "/apis/batch/v1/namespaces/default"
+APPS = "/apis/apps/v1/namespaces/default"
 LABELS = {"app": "a"}
 
 Object = dict[str, Any]
@@ -27,11 +27,6 @@ class Workloads:
         spec = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template, **spec}
         self.server.create(f"{APPS}/deployments", {"metadata": {"name": "web"}, "spec": spec})
 
-    def run(self, **spec: Any) -> None:
-        pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}
-        body = {"metadata": {"name": "job"}, "spec": {"template": {"spec": pod}, **spec}}
-        self.server.create(f"{BATCH}/jobs", body)
-
     def patch(self, path: str, spec: Object) -> None:
         answer = ask(self.server, "PATCH", path, {"spec": spec}, content_type="application/merge-patch+json")
         assert answer.code == 200, answer.body
@@ -48,11 +43,6 @@ class Workloads:
         return found
 
     @property
-    def job(self) -> Object:
-        (found,) = self.server.objects("jobs", "batch")
-        return found
-
-    @property
     def sets(self) -> list[Object]:
         return self.server.objects("replicasets", "apps")
 
@@ -62,7 +52,8 @@ class Workloads:
 
     def say(self, pod: Object, phase: str, *, ready: bool = False) -> None:
         """What a kubelet says of a pod."""
-        conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": moment()}]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        conditions = [{"type": "Ready", "status": str(ready), "lastTransitionTime": now}]
         self.cluster.set_status(pod["metadata"]["name"], phase=phase, conditions=conditions)
 
     def wait(self, condition: Callable[[], bool]) -> None:
@@ -74,20 +65,10 @@ class Workloads:
         for pod in self.pods:
             self.say(pod, "Running", ready=True)
 
-    def wait_made(self, image: str) -> None:
-        """Wait for the ReplicaSet of a template."""
-        self.wait(
-            lambda: image in [one["spec"]["template"]["spec"]["containers"][0]["image"] for one in self.sets]
-        )
-
     def reason(self, kind: str) -> str:
         """The reason of a condition of the Deployment."""
         held = self.deployment_status.get("conditions", ())
         return next((str(one["reason"]) for one in held if one["type"] == kind), "")
-
-
-def moment(seconds: float = 0) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @pytest.fixture
