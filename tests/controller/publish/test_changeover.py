@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.publish.changeover import Published, Seen, is_whole, published
+from controller.publish.changeover import is_whole, published
 from driver.devices.region import overlap
 from driver.devices.taints import TAINT_CHANGING, TAINT_LOST
 from driver.policy.offers import Doubt
-from tests.clusters import Backoff, with_blocked
+from tests.clusters import Backoff
 from tests.controller import mig_node
 from tests.controller.mig_node import (
     BALANCED,
@@ -26,14 +26,12 @@ from tests.controller.mig_node import (
     slices,
     taint_keys,
 )
-from tests.controller.pool import NOBODY, Claims, Pool
+from tests.controller.pool import NOBODY, Pool
 from tests.gpus import (
     TAINT_BLOCKED,
-    ApiError,
     Device,
     FakeMachine,
     GpuPolicy,
-    NodeState,
     Offers,
     Region,
     SharedOffer,
@@ -51,7 +49,6 @@ REGIONS = {
     for device in offers(form).devices
 }
 PLACE = REGIONS[IN_USE]
-FORBIDDEN = ApiError("forbidden")
 AGAIN = Backoff(0.0, 0.0)
 
 
@@ -79,32 +76,6 @@ def test_where_nothing_is_stored_the_look_comes_at_once() -> None:
     assert pool.claims.looks == 1
 
 
-def test_where_nothing_is_known_and_claims_cannot_be_read_all_is_published_with_a_taint() -> None:
-    pool = Pool(FORBIDDEN, NOBODY, stored=EMPTY, backoff=AGAIN)
-
-    assert pool.step(offers(DYNAMIC)) == 0.0
-    assert names(pool.devices) == names(offers(DYNAMIC).devices)
-    assert taint_keys(pool.devices) == {(TAINT_CHANGING,)}
-    assert "cannot read claims: forbidden" in pool.remembered.failure
-
-    assert pool.step(offers(DYNAMIC)) is None
-    assert pool.becomes(offers(DYNAMIC))
-    assert not pool.remembered.failure
-
-
-def test_the_place_of_a_claim_whose_device_no_slice_shows_is_kept_free_until_it_ends() -> None:
-    pool = Pool(CLAIMED, CLAIMED, NOBODY, stored=EMPTY, backoff=AGAIN)
-
-    assert pool.step(offers(BALANCED)) == 0.0
-    assert names(pool.devices) == names(offers(BALANCED).devices)
-    assert is_kept_free(pool)
-    assert len(pool.free()) == len(pool.devices) - 1
-
-    assert pool.step(offers(BALANCED)) == 0.0
-    assert pool.step(offers(BALANCED)) is None
-    assert pool.becomes(offers(BALANCED))
-
-
 def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
     pool = Pool(stored=offers(DYNAMIC))
     pool.step(offers(DYNAMIC))
@@ -114,61 +85,6 @@ def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
 
     assert pool.becomes(offers(DYNAMIC))
     assert pool.claims.looks == 0
-
-
-@pytest.mark.parametrize("lost", [slice(None), slice(1, None)], ids=["all", "one of two slices"])
-@pytest.mark.parametrize("steps", range(3))
-def test_a_wipe_at_any_step_hands_out_no_place_of_a_claim(steps: int, lost: slice) -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
-    pool.step(offers(DYNAMIC))
-    for _ in range(steps):
-        pool.step(offers(BALANCED))
-
-    del pool.stored[lost]
-    for _ in range(3):
-        pool.step(offers(BALANCED))
-        assert is_kept_free(pool)
-    assert set(names(offers(BALANCED).devices)) <= set(names(pool.devices))
-
-
-@pytest.mark.parametrize("steps", range(3))
-def test_a_new_controller_goes_on_where_the_old_one_stood(steps: int) -> None:
-    pool = Pool(CLAIMED, CLAIMED, CLAIMED, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
-    for _ in range(steps):
-        pool.step(offers(BALANCED))
-
-    pool.remembered = Published()
-    pool.step(offers(BALANCED))
-    assert is_kept_free(pool)
-    for _ in range(4):
-        pool.step(offers(BALANCED))
-
-    assert pool.becomes(offers(BALANCED))
-
-
-def test_a_taint_for_a_claim_that_the_controller_before_knew_stays_until_a_look() -> None:
-    pool = Pool(CLAIMED, stored=EMPTY)
-    pool.step(offers(BALANCED))
-    assert is_kept_free(pool)
-
-    pool.remembered, pool.claims = Published(), Claims(FORBIDDEN)
-    pool.changeover = replace(pool.changeover, allocated=pool.claims.allocated)
-    pool.step(offers(BALANCED))
-
-    assert is_kept_free(pool)
-    assert taint_keys(pool.of(SECOND)) == {()}
-
-
-def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
-    pool = Pool(CLAIMED, stored=offers(BALANCED))
-    pool.step(offers(BALANCED))
-
-    pool.stored = []
-    seen = Seen(offers(BALANCED), NOBODY, [], mig_node.inventory().gpus, CLAIMED)
-    pool.remembered = pool.changeover.step(pool.remembered, seen)
-    pool.stored = slices(pool.remembered.offers)
-
-    assert is_kept_free(pool)
 
 
 def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
@@ -238,23 +154,6 @@ def test_a_claim_is_looked_for_again_later_and_not_at_each_sync() -> None:
     assert pool.claims.looks == 1
 
 
-@pytest.mark.parametrize("way", ["allocated", "held"])
-def test_a_claim_keeps_its_device_and_no_other(way: str) -> None:
-    answer, held = (CLAIMED, NOBODY) if way == "allocated" else (NOBODY, CLAIMED)
-    pool = Pool(answer, answer, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
-    for _ in range(2):
-        pool.step(offers(BALANCED), held)
-
-    assert names(pool.devices) == [*names(offers(BALANCED).devices), IN_USE]
-    assert [name for name in names(pool.devices) if name not in names(pool.free())] == [
-        *(device.name for device in offers(BALANCED).devices if overlap(device.regions, PLACE)),
-        IN_USE,
-    ]
-    for _ in range(3):
-        pool.step(offers(BALANCED))
-    assert pool.becomes(offers(BALANCED))
-
-
 def test_a_claimed_device_keeps_the_counters_that_it_consumes() -> None:
     pool = Pool(CLAIMED, stored=offers(DYNAMIC))
     fewer = [replace(one, counters={"memory-slice-0": 1}) for one in offers(DYNAMIC).counter_sets]
@@ -281,28 +180,6 @@ def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
     assert pool.becomes(offers(BALANCED))
 
 
-def test_claims_that_cannot_be_read_leave_the_devices_and_are_read_again() -> None:
-    pool = Pool(FORBIDDEN, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
-    pool.step(offers(BALANCED))
-
-    assert pool.step(offers(BALANCED)) is not None
-    assert IN_USE in names(pool.devices)
-    assert is_kept_free(pool)
-
-    assert pool.step(offers(BALANCED)) is None
-    assert pool.becomes(offers(BALANCED))
-
-
-def test_a_claim_on_a_device_that_stays_is_in_nobodys_way() -> None:
-    stays = frozenset(names(offers(BALANCED).devices)) & set(names(offers(DYNAMIC).devices))
-    pool = Pool(stays, stored=offers(DYNAMIC))
-    for _ in range(2):
-        pool.step(offers(BALANCED), stays)
-
-    assert stays
-    assert pool.becomes(offers(BALANCED))
-
-
 def test_a_device_that_lost_the_taint_gets_it_again_before_the_look() -> None:
     pool = Pool(stored=offers(DYNAMIC))
     pool.step(offers(BALANCED))
@@ -314,15 +191,6 @@ def test_a_device_that_lost_the_taint_gets_it_again_before_the_look() -> None:
     assert is_kept_free(pool)
     pool.step(offers(BALANCED))
     assert not pool.becomes(offers(BALANCED)), "the next look comes with back-off"
-
-
-def test_a_change_that_is_taken_back_takes_the_taints_away() -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC), backoff=AGAIN)
-    pool.step(offers(BALANCED))
-    for _ in range(2):
-        pool.step(offers(DYNAMIC))
-
-    assert pool.becomes(offers(DYNAMIC))
 
 
 def test_other_attributes_are_no_change_of_devices() -> None:
@@ -441,7 +309,6 @@ def test_slices_of_another_pool_are_not_ours() -> None:
     assert published(slices(offers(DYNAMIC)), "node-a") == ((), ())
 
 
-GPUS = mig_node.inventory().gpus
 STATIC = GpuPolicy("partitions")
 SHARED_BALANCED = replace(BALANCED, shared=(SERVED,))
 SHARED_STATIC = replace(STATIC, shared=(SLICED,))
@@ -511,13 +378,3 @@ def test_a_shared_gpu_on_which_an_admin_made_partitions_goes_at_once() -> None:
     wanted = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.seen(cut(), 1))
 
     assert first_step(wanted, stored) == wanted
-
-
-def blocked(found: Offers, state: NodeState) -> dict[str, str]:
-    """The devices that get the taint, with its value."""
-    return {
-        device.name: taint.value
-        for device in with_blocked(found.devices, state, GPUS)
-        for taint in device.taints
-        if taint.key == TAINT_BLOCKED
-    }

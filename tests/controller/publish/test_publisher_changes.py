@@ -136,34 +136,6 @@ def keeps_the_place_free(published: Published) -> None:
     )
 
 
-def test_a_wipe_during_a_change_hands_out_no_place_of_a_claim(running: Published) -> None:
-    allocate(running.server, "train", IN_USE)
-    wants(running, offers(BALANCED))
-    waits_for_the_claim(running)
-
-    running.server.delete(SLICES)
-
-    keeps_the_place_free(running)
-    end_claim(running.server, "train")
-    becomes(running, offers(BALANCED))
-
-
-def test_a_claim_keeps_its_place_off_a_pool_that_was_wiped_while_no_controller_ran(
-    running: Published, again: Published
-) -> None:
-    """So it is after a reboot with another configuration, before the claim's pod has started again."""
-    allocate(running.server, "train", IN_USE)
-    running.end()
-    running.server.delete(SLICES)
-
-    wants(again, offers(BALANCED))
-    again.start()
-
-    keeps_the_place_free(again)
-    end_claim(again.server, "train")
-    becomes(again, offers(BALANCED))
-
-
 def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_its_place(
     published: Published,
 ) -> None:
