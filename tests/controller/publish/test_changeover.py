@@ -32,6 +32,7 @@ from tests.gpus import (
     Device,
     FakeMachine,
     GpuPolicy,
+    Inventory,
     Offers,
     Region,
     SharedOffer,
@@ -57,23 +58,40 @@ def is_kept_free(pool: Pool) -> bool:
     return not any(overlap(REGIONS[device.name], PLACE) for device in pool.free())
 
 
-@pytest.mark.parametrize(("before", "after"), [(WHOLE, DYNAMIC), (WHOLE, OFF), (SMALL, DYNAMIC)])
-def test_where_nothing_goes_away_the_new_devices_come_at_once_without_a_look(
-    before: GpuPolicy, after: GpuPolicy
+def cut(slices: int = 3, start: int = 4, gpus: int = 2) -> Inventory:
+    """The GPUs after an admin has made a partition on the first."""
+    machine = FakeMachine.open("hgx-h100")
+    mig_node.cut(machine, 0, slices, start)
+    return mig_node.seen(machine, gpus)
+
+
+WHOLE_SHARED = replace(WHOLE, shared=(SLICED,))
+ALONE = "gpu-0000-1b-00-0-static-3g-40gb-4"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "in_use"),
+    [
+        (offers(WHOLE), offers(DYNAMIC), ""),
+        (offers(WHOLE), offers(OFF), ""),
+        (offers(SMALL), offers(DYNAMIC), ""),
+        (EMPTY, offers(DYNAMIC), ""),
+        (offers(DYNAMIC), offers(DYNAMIC, of=mig_node.inventory(gpus=1)), ""),
+        # What an admin does is done.
+        (offers(WHOLE), offers(WHOLE, of=cut()), "gpu-0000-1b-00-0"),
+        (offers(WHOLE_SHARED), offers(WHOLE_SHARED, of=cut()), ""),
+        (offers(WHOLE, of=cut()), offers(WHOLE), ALONE),
+        (EMPTY, offers(WHOLE), ALONE),
+    ],
+)
+def test_where_nothing_goes_away_the_new_devices_come_at_once(
+    before: Offers, after: Offers, in_use: str
 ) -> None:
-    pool = Pool(stored=offers(before))
+    pool = Pool(frozenset({in_use}), stored=before, settle_seconds=3600.0)
 
-    assert pool.step(offers(after)) is None
-    assert pool.becomes(offers(after))
-    assert pool.claims.looks == 0
-
-
-def test_where_nothing_is_stored_the_look_comes_at_once() -> None:
-    pool = Pool(stored=EMPTY, settle_seconds=3600.0)
-
-    assert pool.step(offers(DYNAMIC)) is None
-    assert pool.becomes(offers(DYNAMIC))
-    assert pool.claims.looks == 1
+    assert pool.step(after) is None
+    assert pool.becomes(after)
+    assert pool.claims.looks == (not before.devices)
 
 
 def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
@@ -202,41 +220,9 @@ def test_other_attributes_are_no_change_of_devices() -> None:
     assert pool.devices == there.devices
 
 
-def test_a_gpu_that_left_the_node_takes_its_devices_along() -> None:
-    left = offers(DYNAMIC, of=mig_node.inventory(gpus=1))
-    pool = Pool(stored=offers(DYNAMIC))
-
-    assert pool.step(left) is None
-    assert pool.becomes(left)
-
-
-def test_partitions_of_an_admin_come_and_go_at_once_and_the_whole_gpu_makes_room() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    mig_node.cut(machine, 0, slices=3, start=4)
-    cut = offers(WHOLE, of=mig_node.seen(machine))
-    static = "gpu-0000-1b-00-0-static-3g-40gb-4"
-
-    pool = Pool(frozenset({"gpu-0000-1b-00-0"}), stored=offers(WHOLE))
-    assert pool.step(cut) is None
-    assert pool.becomes(cut)
-    assert names(pool.of(FIRST)) == [static]
-
-    pool = Pool(frozenset({static}), stored=cut)
-    assert pool.step(offers(WHOLE)) is None
-    assert pool.becomes(offers(WHOLE))
-
-
-def test_a_claim_on_an_admins_partition_that_is_gone_is_in_nobodys_way() -> None:
-    pool = Pool(frozenset({"gpu-0000-43-00-0-static-3g-40gb-4"}), stored=EMPTY)
-    assert pool.step(offers(WHOLE)) is None
-    assert pool.becomes(offers(WHOLE))
-
-
 def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode_changes() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    mig_node.cut(machine, 0, slices=1, start=6)  # for the claim
     pool = Pool(CLAIMED, stored=offers(DYNAMIC))
-    wanted = offers(WHOLE, of=mig_node.seen(machine))
+    wanted = offers(WHOLE, of=cut(slices=1, start=6))  # for the claim
     for _ in range(2):
         pool.step(wanted, CLAIMED)
 
@@ -314,24 +300,11 @@ SHARED_BALANCED = replace(BALANCED, shared=(SERVED,))
 SHARED_STATIC = replace(STATIC, shared=(SLICED,))
 
 
-def cut() -> FakeMachine:
-    machine = FakeMachine.open("hgx-h100")
-    mig_node.cut(machine, 0, slices=3, start=4)
-    return machine
-
-
 def reached(wanted: Offers, stored: Offers, in_use: frozenset[str] = NOBODY) -> Offers:
     """What is published of the first GPU once the taint stands and the claims were read."""
     pool = Pool(in_use, stored=stored)
     for _ in range(2):
         pool.step(wanted)
-    return pool.remembered.offers
-
-
-def first_step(wanted: Offers, stored: Offers, held: frozenset[str] = NOBODY) -> Offers:
-    """What is published at first."""
-    pool = Pool(stored=stored)
-    pool.step(wanted, held)
     return pool.remembered.offers
 
 
@@ -353,7 +326,9 @@ def test_another_way_to_share_waits_until_no_claim_has_the_old_one(
     stored, wanted = offers(before), offers(after)
     going = sorted(set(names(stored.devices)) - set(names(wanted.devices)))
 
-    assert set(going) < {device.name for device in first_step(wanted, stored).devices if device.taints}
+    pool = Pool(stored=stored)
+    pool.step(wanted)
+    assert set(going) < {device.name for device in pool.devices if device.taints}
     assert reached(wanted, stored) == wanted
     in_use = frozenset(going[:1])
     assert in_use < {device.name for device in reached(wanted, stored, in_use).devices if device.taints}
@@ -363,7 +338,7 @@ def test_another_way_to_share_waits_until_no_claim_has_the_old_one(
 def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
     before: GpuPolicy, after: GpuPolicy
 ) -> None:
-    node = mig_node.seen(cut(), 1)
+    node = cut(gpus=1)
     stored, wanted = offers(before, of=node), offers(after, of=node)
 
     held = reached(wanted, stored, frozenset(names(stored.devices)))
@@ -371,10 +346,3 @@ def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
     assert set(names(held.devices)) == {*names(stored.devices), *names(wanted.devices)}
     assert all(device.taints for device in held.devices)
     assert reached(wanted, stored) == wanted
-
-
-def test_a_shared_gpu_on_which_an_admin_made_partitions_goes_at_once() -> None:
-    stored = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.inventory(gpus=1))
-    wanted = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.seen(cut(), 1))
-
-    assert first_step(wanted, stored) == wanted
