@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.controller.published import Published
 
 
@@ -16,6 +16,11 @@ def server() -> Iterator[EmbeddedApiServer]:
         admin = {"resource.kubernetes.io/admin-access": "true"}
         running.create("/api/v1/namespaces", {"metadata": {"name": "team", "labels": admin}})
         yield running
+
+
+@pytest.fixture
+def client(server: EmbeddedApiServer, tmp_path: Path) -> KubeClient:
+    return KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
 
 
 @pytest.fixture

@@ -135,9 +135,13 @@ class Published:
         """The slices as they are stored, in the order of their names."""
         return self.server.objects("resourceslices", GROUP)
 
-    def device_names(self) -> list[str]:
+    def devices(self) -> list[dict[str, Any]]:
         """The devices of all slices in their order."""
-        return [one["name"] for item in self.slices() for one in item["spec"].get("devices", [])]
+        return [one for item in self.slices() for one in item["spec"].get("devices", [])]
+
+    def device_names(self) -> list[str]:
+        """Their names."""
+        return [one["name"] for one in self.devices()]
 
     def becomes(self, condition: Callable[[], object]) -> None:
         """Wait until the server's state fulfils the condition."""

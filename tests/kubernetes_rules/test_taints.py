@@ -53,8 +53,6 @@ def test_a_taint_is_tolerated_as_long_as_the_shortest_toleration_says(
 
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
 TAINT = {"key": "broken", "value": "yes", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 
 
@@ -72,7 +70,7 @@ def evicted(results: list[Json], slices: list[Json], rules: list[Json]) -> datet
     return eviction_time(results, newest_slices(slices), rules)
 
 
-def rule(taint: Json, **selector: str) -> Json:
+def rule(taint: Json, **selector: str | None) -> Json:
     return {"spec": {"deviceSelector": selector, "taint": taint}}
 
 
@@ -95,13 +93,6 @@ def test_what_an_older_generation_of_the_pool_said_evicts_nobody() -> None:
     assert evicted([result()], [old], []) == MOMENT
 
 
-OWN = {"key": "own", "effect": "NoSchedule"}
-
-
-def selecting(selector: Json, key: str = "broken") -> Json:
-    return {"spec": {"deviceSelector": selector, "taint": {"key": key, "effect": "NoExecute"}}}
-
-
 @pytest.mark.parametrize(
     ("selector", "selected"),
     [
@@ -116,19 +107,20 @@ def selecting(selector: Json, key: str = "broken") -> Json:
     ],
 )
 def test_what_a_rule_selects(selector: Json, selected: bool) -> None:
-    assert taint_rule_selects(selecting(selector), "d", "p", "gpu-0") is selected
+    assert taint_rule_selects(rule(TAINT, **selector), "d", "p", "gpu-0") is selected
 
 
 def test_a_rule_without_a_selector_is_about_nothing() -> None:
-    assert not taint_rule_selects({"spec": {"taint": OWN}}, "d", "p", "gpu-0")
+    assert not taint_rule_selects({"spec": {"taint": SICK}}, "d", "p", "gpu-0")
 
 
 def test_taints_of_rules_come_behind_those_of_the_slice() -> None:
-    devices: list[Json] = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [OWN]}]
+    devices: list[Json] = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [SICK]}]
     one = {"spec": {"driver": "d", "pool": {"name": "p"}, "devices": devices}}
 
-    (found,) = tainted_slices([one], [selecting({"device": "gpu-1"}, "first"), selecting({}, "second")])
+    first, second = ({**TAINT, "key": key} for key in ("first", "second"))
+    (found,) = tainted_slices([one], [rule(first, device="gpu-1"), rule(second)])
 
     keys = [[taint["key"] for taint in device["taints"]] for device in found["spec"]["devices"]]
-    assert keys == [["second"], ["own", "first", "second"]]
-    assert devices == [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [OWN]}]
+    assert keys == [["second"], ["sick", "first", "second"]]
+    assert devices == [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [SICK]}]

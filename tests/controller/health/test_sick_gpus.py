@@ -32,6 +32,11 @@ def only_instance(node: SickNode) -> int:
     return one.id
 
 
+def added(node: SickNode) -> list[str]:
+    """When the taints were made."""
+    return [one["timeAdded"] for device in node.published.devices() for one in device.get("taints", ())]
+
+
 def quiet(node: SickNode) -> None:
     """Look so late that what was told before may be over."""
     node.clock.now += 15
@@ -90,7 +95,7 @@ def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slice
     first = SickNode(server, tmp_path, machine).start()
     first.machine.xid(3, 95)
     first.becomes({3: RESET_BY_95})
-    times = [one["timeAdded"] for device in first.devices() for one in device.get("taints", ())]
+    times = added(first)
     first.end()
     machine.not_supported("recovery_action")
 
@@ -98,7 +103,9 @@ def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slice
     quiet(second)
     second.published.settles()
     second.becomes({3: RESET_BY_95})
-    assert times == [one["timeAdded"] for device in second.devices() for one in device.get("taints", ())]
+    assert times == [
+        one["timeAdded"] for device in second.published.devices() for one in device.get("taints", ())
+    ]
     second.end()
     machine.not_supported("recovery_action")
     server.delete(SLICES)
@@ -122,7 +129,7 @@ def test_a_fault_of_a_partition_taints_what_lies_over_it_alone(
         node.machine.xid(0, 94, gpu_instance=only_instance(node), compute_instance=0)
         node.published.becomes(lambda: "xid=94" in str(node.taints()))
         hit = {name for name, found in node.taints().items() if "xid=94:NoSchedule" in found}
-        of_gpu = {device["name"] for device in node.devices() if node.name(0) in device["name"]}
+        of_gpu = {device["name"] for device in node.published.devices() if node.name(0) in device["name"]}
         assert {name for name in hit if "-1g-" in name} == {f"{node.name(0)}-mig-1g-10gb-2"}
         assert f"{node.name(0)}-mig-3g-40gb-0" in hit
         assert hit < of_gpu, "partitions beside it take new pods"

@@ -10,6 +10,7 @@ from controller.preemptor import decisions
 from controller.preemptor.kept import END_SECONDS
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
+from controller.preemptor.steps_aside import Setting
 from kubernetes_rules.preemption.victims import best_victims
 from tests.controller.preemptor.played import Played
 from tests.controller.preemptor.scene import CLAIMS, PODS, Scene
@@ -17,6 +18,7 @@ from tests.gpus import EventReason
 
 MADE, LOST, REFUSED = EventReason.ROOM_MADE, EventReason.ROOM_LOST, EventReason.ROOM_REFUSED
 UNJUDGED, PREEMPTED = EventReason.ROOM_NOT_JUDGED, EventReason.PREEMPTED_FOR_DEVICES
+BUDGETS = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
 
 
 @pytest.fixture
@@ -29,12 +31,11 @@ def full(scene: Scene) -> Scene:
 
 
 def budget(scene: Scene, name: str, allowed: int, **labels: str) -> None:
-    path = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
     spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
-    stored = scene.server.create(path, {"metadata": {"name": name}, "spec": spec})
+    stored = scene.server.create(BUDGETS, {"metadata": {"name": name}, "spec": spec})
     counts = {"currentHealthy": 1, "desiredHealthy": 1 - allowed, "expectedPods": 1}
     generation = stored["metadata"].get("generation", 1)
-    scene.status(stored, {"disruptionsAllowed": allowed, "observedGeneration": generation, **counts}, path)
+    scene.status(stored, {"disruptionsAllowed": allowed, "observedGeneration": generation, **counts}, BUDGETS)
 
 
 def labelled(scene: Scene, name: str, **labels: str) -> None:
@@ -74,19 +75,23 @@ def test_an_event_names_no_pod_of_another_namespace() -> None:
     assert named(pods[1:2], "team") == "1 pod of other namespaces"
 
 
+def waits(full: Scene) -> None:
+    full.waits("urgent", 10)
+
+
 def never(full: Scene) -> None:
     never = {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"}
     full.server.create("/apis/scheduling.k8s.io/v1/priorityclasses", never)
-    full.waits("urgent", 10)
+    waits(full)
 
 
 def fits(full: Scene) -> None:
     full.node("node-b")
-    full.waits("urgent", 10)
+    waits(full)
 
 
 def unmade(full: Scene) -> None:
-    full.waits("urgent", 10)
+    waits(full)
     full.server.delete(f"{CLAIMS}/urgent")
 
 
@@ -95,9 +100,10 @@ NOBODY_GOES: dict[str, Callable[[Scene], object]] = {
     "its priority is lower": lambda full: full.waits("urgent", 0),
     "it never preempts": never,
     "it fits now": fits,
-    "its namespace is exempt": lambda full: full.waits("urgent", 10),
-    "its class is exempt": lambda full: full.waits("urgent", 10),
+    "its namespace is exempt": waits,
+    "its class is exempt": waits,
     "its claim is not made": unmade,
+    "the scheduler makes room": waits,
 }
 EXEMPT = {
     "its namespace is exempt": Exempt(namespaces=frozenset({"team"})),
@@ -108,7 +114,8 @@ EXEMPT = {
 @pytest.mark.parametrize("why", NOBODY_GOES)
 def test_nobody_goes(full: Scene, why: str) -> None:
     NOBODY_GOES[why](full)
-    played = Played(full, Behaviour(EXEMPT.get(why, Exempt())))
+    scheduler: Setting = "yes" if why == "the scheduler makes room" else "no"
+    played = Played(full, Behaviour(EXEMPT.get(why, Exempt())), scheduler=scheduler)
     played.round()
 
     assert full.names() == {"notebook", "batch", "urgent"}
@@ -182,9 +189,8 @@ def test_a_budget_that_protects_everybody_is_kept_until_it_allows_it(full: Scene
     assert full.names() == {"notebook", "batch", "urgent"}
     assert [(name, word) for name, word, _ in played.heard.posted] == [("urgent", "RoomRefused")]
 
-    stored = full.client.get("/apis/policy/v1/namespaces/team/poddisruptionbudgets/db")
-    status = {**stored["status"], "disruptionsAllowed": 1}
-    full.status(stored, status, "/apis/policy/v1/namespaces/team/poddisruptionbudgets")
+    stored = full.client.get(f"{BUDGETS}/db")
+    full.status(stored, {**stored["status"], "disruptionsAllowed": 1}, BUDGETS)
     played.round()
     assert full.names() == {"notebook", "urgent"}
 
@@ -243,13 +249,6 @@ def test_the_next_replica_does_not_evict_again_for_a_room_that_is_being_made(ful
     Played(full, identity="other").round()
 
     assert full.names() == {"notebook", "urgent"}
-
-
-def test_it_makes_no_room_where_the_scheduler_does(full: Scene) -> None:
-    full.waits("urgent", 10)
-    Played(full, scheduler="yes").round()
-
-    assert full.names() == {"notebook", "batch", "urgent"}
 
 
 def test_it_waits_while_pods_end_that_the_scheduler_has_evicted_for_the_pod(full: Scene) -> None:

@@ -33,8 +33,7 @@ def tainted(published: Published) -> set[str]:
     """The devices that are marked for a change."""
     return {
         device["name"]
-        for item in published.slices()
-        for device in item["spec"].get("devices", [])
+        for device in published.devices()
         if TAINT_CHANGING in [taint["key"] for taint in device.get("taints", [])]
     }
 
@@ -70,12 +69,7 @@ def waits_for_the_claim(published: Published) -> None:
 
 def untainted(published: Published) -> set[str]:
     """The devices that a new claim may get."""
-    return {
-        device["name"]
-        for item in published.slices()
-        for device in item["spec"].get("devices", [])
-        if not device.get("taints")
-    }
+    return {one["name"] for one in published.devices() if not one.get("taints")}
 
 
 def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(running: Published) -> None:
@@ -241,7 +235,7 @@ def test_a_device_that_a_claim_keeps_of_a_hidden_gpu_has_the_taints_of_its_fault
     running.publisher.verdicts_changed()
 
     def keys() -> list[str]:
-        (kept,) = [device for item in running.slices() for device in item["spec"].get("devices", [])]
+        (kept,) = running.devices()
         return [taint["key"] for taint in kept["taints"]]
 
     running.becomes(lambda: keys() == [TAINT_XID, TAINT_CHANGING])

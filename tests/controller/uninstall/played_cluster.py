@@ -4,6 +4,7 @@ The DaemonSet controller gives each node a pod of a DaemonSet or takes it away; 
 pod that cleans becomes ready, or ends with an error, as the test says of its node.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,10 @@ class PlayedCluster:
                 self._delete_pod(pod)
         for pod in self.pods("gpu-dra-controller"):
             self._publish(pod["spec"]["nodeName"])
+
+    def once(self, comes: Callable[[], object], happens: Callable[[], object]) -> None:
+        """Let something happen in the first round to come in which ``comes`` is true."""
+        self.rounds.append(lambda: happens() if comes() else self.once(comes, happens))
 
     def go_down(self, node: str) -> None:
         """The node's kubelet is gone."""
