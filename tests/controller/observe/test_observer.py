@@ -119,9 +119,7 @@ def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_chang
     assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
 
 
-def test_gpus_that_hang_or_are_lost_are_tainted_but_not_one_that_the_plugin_works_on(
-    node: Observed,
-) -> None:
+def test_gpus_that_hang_or_are_lost_are_tainted_but_not_one_that_the_plugin_works_on(node: Observed) -> None:
     node.observer.check()
     busy, other, lost = (node.machine.pci(index) for index in range(3))
     node.machine.hang("name", gpu=0)

@@ -6,14 +6,7 @@ from dataclasses import replace
 from controller.publish.device_metrics import offered_numbers, sick_numbers
 from driver.devices.taints import TAINT_XID
 from tests.controller.mig_node import inventory
-from tests.gpus import (
-    TAINT_BLOCKED,
-    TAINT_RESET,
-    Device,
-    Taint,
-    node_offers,
-    parse_config,
-)
+from tests.gpus import TAINT_BLOCKED, TAINT_RESET, Device, Taint, node_offers, parse_config
 
 RULES = """version: v1
 rules:
