@@ -69,18 +69,15 @@ class Node:
         self.kernel.write(self.sysfs / "bus/pci/drivers_probe", pci, SECONDS)
         assert (function / "driver").readlink().name == driver
 
+    def devices(self) -> list[Object]:
+        """What is published, in its order."""
+        return [device for one in self.slices for device in one["spec"].get("devices", ())]
+
     def names(self) -> list[str]:
-        """The devices that are published, in their order."""
-        return [device["name"] for one in self.slices for device in one["spec"].get("devices", ())]
+        return [device["name"] for device in self.devices()]
 
     def taints(self) -> set[str]:
-        """The taints of any of them."""
-        return {
-            taint["key"]
-            for one in self.slices
-            for device in one["spec"].get("devices", ())
-            for taint in device.get("taints", ())
-        }
+        return {taint["key"] for device in self.devices() for taint in device.get("taints", ())}
 
     def vfio(self, gpu: int) -> str:
         """The name of a GPU for a virtual machine."""
