@@ -30,6 +30,14 @@ def full(scene: Scene) -> Scene:
     return scene
 
 
+def acted(full: Scene, behaviour: Behaviour | None = None) -> Played:
+    """The preemptor after its first round, in which there is an urgent pod."""
+    full.waits("urgent", 10)
+    played = Played(full, behaviour)
+    played.round()
+    return played
+
+
 def budget(scene: Scene, name: str, allowed: int, **labels: str) -> None:
     spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
     stored = scene.server.create(BUDGETS, {"metadata": {"name": name}, "spec": spec})
@@ -43,9 +51,7 @@ def labelled(scene: Scene, name: str, **labels: str) -> None:
 
 
 def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
+    played = acted(full)
 
     assert full.names() == {"notebook", "urgent"}
     assert (played.told(MADE), played.told(PREEMPTED)) == ({"urgent"}, {"batch"})
@@ -123,8 +129,7 @@ def test_nobody_goes(full: Scene, why: str) -> None:
 
 
 def test_a_pod_that_is_exempt_does_not_go(full: Scene) -> None:
-    full.waits("urgent", 10)
-    Played(full, Behaviour(Exempt(priority_classes=frozenset({"of-1"})))).round()
+    acted(full, Behaviour(Exempt(priority_classes=frozenset({"of-1"}))))
 
     assert full.names() == {"batch", "urgent"}
 
@@ -182,9 +187,7 @@ def test_a_budget_that_protects_everybody_is_kept_until_it_allows_it(full: Scene
     for name in ("batch", "notebook"):
         labelled(full, name, app="db")
     budget(full, "db", 0, app="db")
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
+    played = acted(full)
     played.round()
     assert full.names() == {"notebook", "batch", "urgent"}
     assert [(name, word) for name, word, _ in played.heard.posted] == [("urgent", "RoomRefused")]
@@ -211,9 +214,7 @@ def test_an_eviction_that_the_api_server_refuses_is_tried_again_later(full: Scen
 
 
 def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
+    played = acted(full)
     played.clock.now += END_SECONDS
     due = played.round()
     assert "team/batch did not end on node node-a" in played.text(LOST)
@@ -243,8 +244,7 @@ def test_evictions_are_limited_and_the_most_important_pod_comes_first(scene: Sce
 
 
 def test_the_next_replica_does_not_evict_again_for_a_room_that_is_being_made(full: Scene) -> None:
-    full.waits("urgent", 10)
-    Played(full, identity="one").round()
+    acted(full)
     full.server.delete("/apis/coordination.k8s.io/v1/namespaces/gpu-dra/leases/preemptor")
     Played(full, identity="other").round()
 
@@ -291,9 +291,7 @@ def test_a_dry_run_evicts_nobody_and_names_whom_a_real_run_evicts(scene: Scene) 
 
 
 def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full, Behaviour(nominate=True))
-    played.round()
+    played = acted(full, Behaviour(nominate=True))
     assert full.pod("urgent")["status"]["nominatedNodeName"] == "node-a"
 
     played.clock.now += END_SECONDS
@@ -342,9 +340,7 @@ def test_a_pod_whose_selectors_take_long_is_judged_in_steps_and_keeps_nobody_wai
     monkeypatch.setattr("kubernetes_rules.cel.selector.time.thread_time", lambda: next(ticks))
     costly = ["device.driver != 'other'", "device.driver != 'another'", "device.driver != 'nobody'"]
     full.waits("costly", 20, selectors=costly)
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
+    played = acted(full)
     assert (played.told(MADE), played.told(UNJUDGED)) == ({"urgent"}, {"costly"})
     assert "most of it the selector \"device.driver != 'other'\"" in played.text(UNJUDGED)
 

@@ -5,6 +5,7 @@ pod that cleans becomes ready, or ends with an error, as the test says of its no
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,9 @@ class PlayedCluster:
             if pod["metadata"]["labels"]["set"] not in known and not self._is_down(pod):
                 self._delete_pod(pod)
         for pod in self.pods("gpu-dra-controller"):
-            self._publish(pod["spec"]["nodeName"])
+            node = pod["spec"]["nodeName"]
+            if f"slice-{node}" not in self.slices():
+                self.publish(f"slice-{node}", node)
 
     def once(self, comes: Callable[[], object], happens: Callable[[], object]) -> None:
         """Let something happen in the first round to come in which ``comes`` is true."""
@@ -126,7 +129,7 @@ class PlayedCluster:
     def _start(self, item: Object, node: str) -> None:
         name = item["metadata"]["name"]
         labels = {**item["spec"]["template"]["metadata"]["labels"], "set": name}
-        spec = {**item["spec"]["template"]["spec"], "nodeName": node}
+        spec = {**item["spec"]["template"]["spec"], "nodeName": node, "terminationGracePeriodSeconds": 0}
         self.client.create(PODS, {"metadata": {"name": f"{name}-{node}", "labels": labels}, "spec": spec})
 
     def _play_cleaning(self, pod: Object) -> None:
@@ -153,24 +156,18 @@ class PlayedCluster:
         path = f"{PODS}/{pod['metadata']['name']}/status"
         self.client.patch(path, {"status": status}, "application/merge-patch+json")
 
-    def _publish(self, node: str) -> None:
-        if f"slice-{node}" in self.slices():
-            return
-        pool = {"name": f"{node}/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": "gpu.nvidia.com", "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
-        self.client.create(SLICES, {"metadata": {"name": f"slice-{node}"}, "spec": spec})
+    def publish(self, name: str, node: str, driver: str = "gpu.nvidia.com") -> None:
+        """A driver publishes a slice."""
+        pool = {"name": f"{node}/{driver}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
+        self.client.create(SLICES, {"metadata": {"name": name}, "spec": spec})
 
     def _is_down(self, pod: Object) -> bool:
         return pod["spec"]["nodeName"] in self.down
 
     def _delete_pod(self, pod: Object) -> None:
-        options = {"gracePeriodSeconds": 0}
-        try:
-            self.client._request(  # noqa: SLF001 - a kubelet's delete, without grace, is no business of the driver
-                "DELETE", f"{PODS}/{pod['metadata']['name']}", None, options, timeout_seconds=10
-            )
-        except NotFound:
-            return
+        with suppress(NotFound):
+            self.client.delete(f"{PODS}/{pod['metadata']['name']}")
 
     def _node_is(self, name: str, ready: str) -> None:
         status = {"conditions": [{"type": "Ready", "status": ready}]}

@@ -3,15 +3,13 @@
 import pytest
 
 from controller.uninstall.steps import Refused
-from tests.controller.uninstall.played_cluster import SLICES, PlayedCluster
+from tests.controller.uninstall.played_cluster import PlayedCluster
 
 BOTH = ["gpu-dra-controller", "gpu-dra-kubeletplugin"]
 
 
 def test_slices_plugins_and_what_is_on_the_nodes_go_and_slices_of_others_stay(played: PlayedCluster) -> None:
-    pool = {"name": "nic", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "nic.example.com", "nodeName": "node-a", "pool": pool}
-    played.client.create(SLICES, {"metadata": {"name": "nic"}, "spec": spec})
+    played.publish("nic", "node-a", driver="nic.example.com")
 
     assert played.uninstall() == ()
 
@@ -85,9 +83,7 @@ def test_slices_that_somebody_else_publishes_are_named(played: PlayedCluster) ->
     def publishes() -> None:
         played.rounds.append(publishes)
         if not played.slices():
-            pool = {"name": "node-a/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
-            spec = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": pool}
-            played.client.create(SLICES, {"metadata": {"name": "again"}, "spec": spec})
+            played.publish("again", "node-a")
 
     played.rounds.append(publishes)
     with pytest.raises(Refused, match="ResourceSlices reappear for the nodes node-a"):
