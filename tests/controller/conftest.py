@@ -7,6 +7,7 @@ import pytest
 
 from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.controller.published import Published
+from tests.gpus import Guard
 
 
 @pytest.fixture
@@ -21,6 +22,14 @@ def server() -> Iterator[EmbeddedApiServer]:
 @pytest.fixture
 def client(server: EmbeddedApiServer, tmp_path: Path) -> KubeClient:
     return KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    """What gives the calls of a look their time."""
+    made = Guard(2.0)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The inventory is looked at again and again, and nothing is offered that was not seen."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from controller.publish.restore_missing import recalled
@@ -11,13 +9,6 @@ from tests.gpus import TAINT_BLOCKED, BlockedPlacement, Device, GpuPolicy, Guard
 
 FIRST = "gpu-0000-1b-00-0"
 NO_DRIVER = ("gpu.nvidia.com/driver-not-loaded", "NoSchedule")
-
-
-@pytest.fixture
-def guard() -> Iterator[Guard]:
-    one = Guard(1.0)
-    yield one
-    one.close()
 
 
 @pytest.fixture

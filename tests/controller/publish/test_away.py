@@ -1,6 +1,5 @@
 """A GPU that a virtual machine has is held, not lost: nothing of what is published moves or changes."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +81,6 @@ class Node:
     def vfio(self, gpu: int) -> str:
         """The name of a GPU for a virtual machine."""
         return f"{gpu_device_name(self.gpus[gpu])}-vfio"
-
-
-@pytest.fixture
-def guard() -> Iterator[Guard]:
-    one = Guard(2.0)
-    yield one
-    one.close()
 
 
 @pytest.fixture(params=[ALL_KINDS, ALONE], ids=["beside its other forms", "alone"])

@@ -149,23 +149,6 @@ def test_what_no_node_has_is_never_there(world: World) -> None:
     assert world.choice(count=3).kind == "never"
 
 
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
-        ({"nodeSelector": {"zone": "b"}}, "lacks the label zone=b"),
-        (
-            {"nodeSelector": {"zone": "a"}, "containers": [{"resources": {"requests": {"cpu": "65"}}}]},
-            "as much",
-        ),
-    ],
-)
-def test_a_pod_that_could_run_nowhere_makes_nobody_go(world: World, spec: Json, reason: str) -> None:
-    found = world.choice(_pending(**spec))
-
-    assert found.kind == "never"
-    assert reason in found.text
-
-
 def test_a_node_whose_victims_free_too_little_cpu_needs_more_of_them(world: World) -> None:
     world.nodes = [_node("node-a", cpu="4")]
     found = world.choice(_pending(cpu="4"))
@@ -185,6 +168,11 @@ def test_nobody_goes_for_the_cpu_alone(world: World) -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
+        ({"nodeSelector": {"zone": "b"}}, "lacks the label zone=b"),
+        (
+            {"nodeSelector": {"zone": "a"}, "containers": [{"resources": {"requests": {"cpu": "65"}}}]},
+            "as much",
+        ),
         ({"schedulerName": "volcano"}, "the scheduler volcano"),
         ({"schedulingGates": [{"name": "quota"}]}, "scheduling gates"),
         ({"schedulingGroup": {"podGroupName": "train"}}, "together with the pods of the group train"),
@@ -198,10 +186,12 @@ def test_nobody_goes_for_the_cpu_alone(world: World) -> None:
         ),
     ],
 )
-def test_a_pod_that_cannot_be_judged_makes_nobody_go(world: World, spec: Json, reason: str) -> None:
+def test_a_pod_that_could_run_nowhere_or_cannot_be_judged_makes_nobody_go(
+    world: World, spec: Json, reason: str
+) -> None:
     found = world.choice(_pending(**spec))
 
-    assert found.kind == "unjudged"
+    assert found.kind == ("never" if "nodeSelector" in spec else "unjudged")
     assert reason in found.text
 
 
