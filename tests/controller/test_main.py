@@ -50,7 +50,7 @@ def test_the_labels_of_the_node_choose_its_pool_without_a_restart(
             [
                 *(sys.executable, "-m", *BRISK, "controller", "--node-name=node-a", "--nvml=fake:hgx-h100"),
                 *(
-                    f"--kubeconfig={tmp_path / 'kubeconfig'}",
+                    f"--kubeconfig={tmp_path}/kubeconfig",
                     f"--plugin-data-dir={tmp_path}",
                     f"--config={rules}",
                 ),

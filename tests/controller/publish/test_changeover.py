@@ -198,6 +198,14 @@ def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
     assert pool.becomes(offers(BALANCED))
 
 
+def test_what_the_plugin_holds_stays_when_others_are_looked_for() -> None:
+    pool = Pool(stored=offers(DYNAMIC))
+    for _ in range(2):
+        pool.step(offers(BALANCED), CLAIMED)
+
+    assert names(pool.devices) == [*names(offers(BALANCED).devices), IN_USE]
+
+
 def test_a_device_that_lost_the_taint_gets_it_again_before_the_look() -> None:
     pool = Pool(stored=offers(DYNAMIC))
     pool.step(offers(BALANCED))
@@ -269,7 +277,7 @@ def test_a_device_that_spans_gpus_keeps_both_of_them() -> None:
     pair = Device("gpu-0000-1b-00-0-0000-43-00-0-vfio", FIRST, more_regions=(Region(SECOND),))
     pool = Pool(frozenset({pair.name}), NOBODY, stored=Offers((pair,), ()), backoff=AGAIN)
     for _ in range(2):
-        pool.step(offers(WHOLE))
+        assert pool.step(offers(WHOLE)) == 0.0
         assert pool.free() == ()
     pool.step(offers(WHOLE))
     assert pool.becomes(offers(WHOLE))

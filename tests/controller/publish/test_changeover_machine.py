@@ -17,6 +17,7 @@ from tests.examples import all_examples
 from tests.gpus import ApiError, Device, NodeState, Placement
 
 FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
+CONFIGURED = st.lists(st.sampled_from(FORMS), min_size=1, max_size=2)
 DEVICES = {device.name: device for form in FORMS for device in offers(form).devices}
 
 
@@ -66,7 +67,7 @@ class Node(RuleBasedStateMachine):
         self.remembered = Published()
         self.foreign: frozenset[str] = frozenset()
 
-    @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
+    @rule(forms=CONFIGURED)
     def configure(self, forms: list[Any]) -> None:
         self.wanted = offers(*forms)
 
@@ -104,9 +105,15 @@ class Node(RuleBasedStateMachine):
         if cut_off and dies:
             self.begin()
 
-    @rule(choice=st.randoms(use_true_random=False))
-    def settle(self, choice: Any) -> None:
-        """Nothing goes wrong for a while, and pods come: they may have all but the places of claims."""
+    @rule(choice=st.randoms(use_true_random=False), forms=st.none() | CONFIGURED)
+    def settle(self, choice: Any, forms: list[Any] | None = None) -> None:
+        """Nothing goes wrong for a while, and pods come: they may have all but the places of claims.
+
+        Before that a kubelet may have deleted all slices, while something else was configured.
+        """
+        if forms is not None:
+            self.configure(forms)
+            self.wipe()
         for _ in range(3):
             self.sync(looks=True, cut_off=0, late=None)
         wanted = {device.name: device.regions for device in self.wanted.devices}
@@ -117,7 +124,7 @@ class Node(RuleBasedStateMachine):
             self.allocate(choice)
 
     @rule(
-        forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2),
+        forms=CONFIGURED,
         choice=st.randoms(use_true_random=False),
     )
     def change_while_pods_come(self, forms: list[Any], choice: Any) -> None:
@@ -170,7 +177,7 @@ class Node(RuleBasedStateMachine):
         """A kubelet that starts is ended after it deleted some of them, or an admin deletes one."""
         self.stored.remove(choice.choice(self.stored))
 
-    @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
+    @rule(forms=CONFIGURED)
     def reboot(self, forms: list[Any]) -> None:
         """The machine starts anew, perhaps with another configuration; nothing is prepared any more."""
         self.configure(forms)
