@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.publish.changeover import is_whole, published
+from controller.publish.changeover import Seen, is_whole, published
 from driver.devices.region import overlap
 from driver.devices.taints import TAINT_CHANGING, TAINT_LOST
 from driver.policy.offers import Doubt
@@ -103,6 +103,18 @@ def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
 
     assert pool.becomes(offers(DYNAMIC))
     assert pool.claims.looks == 0
+
+
+def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
+    pool = Pool(CLAIMED, stored=offers(BALANCED))
+    pool.step(offers(BALANCED))
+
+    pool.stored = []
+    seen = Seen(offers(BALANCED), NOBODY, [], mig_node.inventory().gpus, CLAIMED)
+    pool.remembered = pool.changeover.step(pool.remembered, seen)
+    pool.stored = slices(pool.remembered.offers)
+
+    assert is_kept_free(pool)
 
 
 def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
