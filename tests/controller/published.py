@@ -115,6 +115,11 @@ class Published:
         for thread in self._threads:
             thread.start()
 
+    def runs(self, count: int, **fields: Any) -> None:
+        """Start with so many GPUs, and wait until they are published."""
+        self.start(gpus(count, **fields))
+        self.publishes(count)
+
     def offer(self, devices: list[Device], held: frozenset[str] = frozenset()) -> None:
         """Offer these devices, which need no counters."""
         self.publisher.offer(Offers(tuple(devices), ()), held)

@@ -24,12 +24,10 @@ class SickNode:
         server: EmbeddedApiServer,
         folder: Path,
         machine: FakeMachine | None = None,
-        rules: NodeConfig | None = None,
     ) -> None:
         self.machine = machine or FakeMachine.open("hgx-h100")
-        self.server = server
         self._folder = folder
-        self.rules = rules
+        self.rules: NodeConfig | None = None
         self.events = HeardEvents()
         self.metrics = Metrics("controller")
         self.guard = Guard(30.0)

@@ -119,19 +119,14 @@ def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slice
         third.end()
 
 
-def test_a_fault_of_a_partition_taints_what_lies_over_it_alone(
-    server: EmbeddedApiServer, tmp_path: Path
-) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    node = SickNode(server, tmp_path, machine, NodeConfig((Rule(None, DYNAMIC),))).start()
-    try:
-        cut(machine, 0, 1, 2)
-        node.machine.xid(0, 94, gpu_instance=only_instance(node), compute_instance=0)
-        node.published.becomes(lambda: "xid=94" in str(node.taints()))
-        hit = {name for name, found in node.taints().items() if "xid=94:NoSchedule" in found}
-        of_gpu = {device["name"] for device in node.published.devices() if node.name(0) in device["name"]}
-        assert {name for name in hit if "-1g-" in name} == {f"{node.name(0)}-mig-1g-10gb-2"}
-        assert f"{node.name(0)}-mig-3g-40gb-0" in hit
-        assert hit < of_gpu, "partitions beside it take new pods"
-    finally:
-        node.end()
+def test_a_fault_of_a_partition_taints_what_lies_over_it_alone(node: SickNode) -> None:
+    node.rules = NodeConfig((Rule(None, DYNAMIC),))
+    node.start()
+    cut(node.machine, 0, 1, 2)
+    node.machine.xid(0, 94, gpu_instance=only_instance(node), compute_instance=0)
+    node.published.becomes(lambda: "xid=94" in str(node.taints()))
+    hit = {name for name, found in node.taints().items() if "xid=94:NoSchedule" in found}
+    of_gpu = {device["name"] for device in node.published.devices() if node.name(0) in device["name"]}
+    assert {name for name in hit if "-1g-" in name} == {f"{node.name(0)}-mig-1g-10gb-2"}
+    assert f"{node.name(0)}-mig-3g-40gb-0" in hit
+    assert hit < of_gpu, "partitions beside it take new pods"
