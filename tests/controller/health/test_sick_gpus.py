@@ -43,11 +43,6 @@ def quiet(node: SickNode) -> None:
     node.look()
 
 
-def reset_of(node: SickNode, gpu: int) -> NodeState:
-    """What the plugin reports once it has reset the GPU."""
-    return NodeState(healed=(Healed(node.machine.pci(gpu), round(node.clock.now * 1000) + 1),))
-
-
 def test_a_fatal_xid_taints_its_gpu_and_is_told_until_nvml_says_that_all_is_well(node: SickNode) -> None:
     node.start().machine.xid(3, 95, times=20)
     node.machine.xid(4, 31)
@@ -113,7 +108,8 @@ def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slice
     third = SickNode(server, tmp_path, machine).start()
     try:
         third.becomes({3: RESET_BY_95})
-        third.incidents.plugin_reports(reset_of(third, 3))
+        reset = Healed(machine.pci(3), round(third.clock.now * 1000) + 1)
+        third.incidents.plugin_reports(NodeState(healed=(reset,)))
         third.becomes({})
     finally:
         third.end()

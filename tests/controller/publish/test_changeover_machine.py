@@ -212,7 +212,8 @@ class Node(RuleBasedStateMachine):
         left = {one.name: dict(one.counters) for one in counters}
         for device in devices:
             if device.name in self.taken:
-                _consume(left, device)
+                for name, amount in device.consumes.items():
+                    left[device.counter_set][name] -= amount
         return [
             device
             for device in devices
@@ -220,11 +221,6 @@ class Node(RuleBasedStateMachine):
             and device.name not in self.taken
             and all(left[device.counter_set][name] >= much for name, much in device.consumes.items())
         ]
-
-
-def _consume(left: dict[str, dict[str, int]], device: Device) -> None:
-    for name, amount in device.consumes.items():
-        left[device.counter_set][name] -= amount
 
 
 # Without shrinking: it takes minutes, and the steps that are printed can be followed as they are.

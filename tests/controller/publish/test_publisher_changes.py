@@ -56,14 +56,16 @@ def becomes(published: Published, wanted: Offers) -> None:
 
 def waits_for_the_claim(published: Published) -> None:
     """Wait until the balanced layout is published beside the claimed device, whose place no claim gets."""
+    published.becomes(lambda: keeps_the_place_free(published, IN_USE) and tainted(published) == {IN_USE})
+
+
+def keeps_the_place_free(published: Published, *kept: str) -> bool:
+    """Whether the balanced layout is published, and all but the place of the claimed device can be had."""
     wanted, place = names(offers(BALANCED).devices), "gpu-0000-1b-00-0-mig-3g-40gb-4"
-    published.becomes(
-        lambda: (
-            published.device_names() == [*wanted, IN_USE]
-            and published.complete()
-            and tainted(published) == {IN_USE}
-            and untainted(published) == {*wanted} - {place}
-        )
+    return (
+        published.device_names() == [*wanted, *kept]
+        and published.complete()
+        and untainted(published) == {*wanted} - {place}
     )
 
 
@@ -118,18 +120,6 @@ def test_a_device_in_use_outlives_a_controller_that_dies_after_any_write(
     waits_for_the_claim(again)
 
 
-def keeps_the_place_free(published: Published) -> None:
-    """Wait until all but the place of the claimed device, which is not published, can be had."""
-    wanted = names(offers(BALANCED).devices)
-    published.becomes(
-        lambda: (
-            published.device_names() == wanted
-            and published.complete()
-            and untainted(published) == {*wanted} - {"gpu-0000-1b-00-0-mig-3g-40gb-4"}
-        )
-    )
-
-
 def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_its_place(
     published: Published,
 ) -> None:
@@ -148,7 +138,7 @@ def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_
 
     published.publisher.plugin_serves(True)
 
-    keeps_the_place_free(published)
+    published.becomes(lambda: keeps_the_place_free(published))
     end_claim(published.server, "train")
     becomes(published, offers(BALANCED))
 

@@ -62,7 +62,7 @@ class PlayedCluster:
             self._play_daemon_set(item)
         known = {item["metadata"]["name"] for item in self.client.get(SETS)["items"]}
         for pod in self.pods():
-            if pod["metadata"]["labels"]["set"] not in known and not self._is_down(pod):
+            if pod["metadata"]["labels"]["set"] not in known and pod["spec"]["nodeName"] not in self.down:
                 self._delete_pod(pod)
         for pod in self.pods("gpu-dra-controller"):
             node = pod["spec"]["nodeName"]
@@ -161,9 +161,6 @@ class PlayedCluster:
         pool = {"name": f"{node}/{driver}", "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
         self.client.create(SLICES, {"metadata": {"name": name}, "spec": spec})
-
-    def _is_down(self, pod: Object) -> bool:
-        return pod["spec"]["nodeName"] in self.down
 
     def _delete_pod(self, pod: Object) -> None:
         with suppress(NotFound):

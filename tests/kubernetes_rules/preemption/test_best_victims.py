@@ -47,11 +47,6 @@ def _running(name: str, node: str, priority: int, cpu: str = "1", **metadata: An
     return one
 
 
-def _claim_of(one: Json, gpu: int) -> Json:
-    name = one["metadata"]["name"]
-    return used_by(api.held(f"gpu-{gpu}", pool=one["spec"]["nodeName"], name=f"{name}-{gpu}"), one)
-
-
 def _pending(name: str = "urgent", cpu: str = "1", **spec: Any) -> Json:
     entries = [{"name": "gpu", "resourceClaimName": f"of-{name}"}]
     containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
@@ -106,7 +101,10 @@ def _world() -> World:
         _running("mid-0", "node-b", 5),
         _running("mid-1", "node-b", 6),
     ]
-    claims = [_claim_of(one, n % 2) for n, one in enumerate(pods)]
+    held = [
+        api.held(f"gpu-{n % 2}", pool=one["spec"]["nodeName"], name=f"of-{n}") for n, one in enumerate(pods)
+    ]
+    claims = [used_by(device, one) for device, one in zip(held, pods, strict=True)]
     return World([_node("node-a"), _node("node-b")], pods, claims, [_slice("node-a"), _slice("node-b")])
 
 
