@@ -18,6 +18,7 @@ from tests.gpus import EventReason
 
 MADE, LOST, REFUSED = EventReason.ROOM_MADE, EventReason.ROOM_LOST, EventReason.ROOM_REFUSED
 UNJUDGED, PREEMPTED = EventReason.ROOM_NOT_JUDGED, EventReason.PREEMPTED_FOR_DEVICES
+EVERYBODY, WITHOUT_BATCH = {"notebook", "batch", "urgent"}, {"notebook", "urgent"}
 BUDGETS = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
 
 
@@ -53,7 +54,7 @@ def labelled(scene: Scene, name: str, **labels: str) -> None:
 def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) -> None:
     played = acted(full)
 
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
     assert (played.told(MADE), played.told(PREEMPTED)) == ({"urgent"}, {"batch"})
     assert played.text(MADE) == "evicted team/batch on node node-a for the devices of this pod"
     assert "for the pod team/urgent of priority 10" in played.text(PREEMPTED)
@@ -124,7 +125,7 @@ def test_nobody_goes(full: Scene, why: str) -> None:
     played = Played(full, Behaviour(EXEMPT.get(why, Exempt())), scheduler=scheduler)
     played.round()
 
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == EVERYBODY
     assert played.heard.posted == []
 
 
@@ -141,7 +142,7 @@ def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(
     full.client.patch(f"{PODS}/batch", {"metadata": {"finalizers": None}}, "application/merge-patch+json")
     full.server.delete(f"{PODS}/batch")
     due = played.round()
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
     # Nobody frees it: somebody may have to go after all.
     assert due == pytest.approx(END_SECONDS)
@@ -153,8 +154,8 @@ def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(
 @pytest.mark.parametrize(
     ("message", "left"),
     [
-        ("node node-a: timed out trying to allocate devices", {"notebook", "urgent"}),
-        ("request gpu: the selector fails", {"notebook", "batch", "urgent"}),
+        ("node node-a: timed out trying to allocate devices", WITHOUT_BATCH),
+        ("request gpu: the selector fails", EVERYBODY),
     ],
 )
 def test_a_pod_for_which_the_scheduler_ran_out_of_time_is_refused_as_well(
@@ -189,13 +190,13 @@ def test_a_budget_that_protects_everybody_is_kept_until_it_allows_it(full: Scene
     budget(full, "db", 0, app="db")
     played = acted(full)
     played.round()
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == EVERYBODY
     assert [(name, word) for name, word, _ in played.heard.posted] == [("urgent", "RoomRefused")]
 
     stored = full.client.get(f"{BUDGETS}/db")
     full.status(stored, {**stored["status"], "disruptionsAllowed": 1}, BUDGETS)
     played.round()
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
 
 def test_an_eviction_that_the_api_server_refuses_is_tried_again_later(full: Scene) -> None:
@@ -204,13 +205,13 @@ def test_an_eviction_that_the_api_server_refuses_is_tried_again_later(full: Scen
     played = Played(full)
     due = played.round()
     played.round()
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == EVERYBODY
     assert played.told(REFUSED) == {"urgent"}
 
     assert 0 < due <= 10
     played.clock.now += 10
     played.round()
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
 
 def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
@@ -218,7 +219,7 @@ def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
     played.clock.now += END_SECONDS
     due = played.round()
     assert "team/batch did not end on node node-a" in played.text(LOST)
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
     played.clock.now += due
     played.round()
@@ -248,7 +249,7 @@ def test_the_next_replica_does_not_evict_again_for_a_room_that_is_being_made(ful
     full.server.delete("/apis/coordination.k8s.io/v1/namespaces/gpu-dra/leases/preemptor")
     Played(full, identity="other").round()
 
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
 
 def test_it_waits_while_pods_end_that_the_scheduler_has_evicted_for_the_pod(full: Scene) -> None:
@@ -260,7 +261,7 @@ def test_it_waits_while_pods_end_that_the_scheduler_has_evicted_for_the_pod(full
     full.server.delete(f"{PODS}/beside")
     Played(full).round()
 
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == EVERYBODY
 
 
 def names_after(scene: Scene, played: Played, rounds: int) -> set[str]:

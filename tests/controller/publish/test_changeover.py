@@ -41,6 +41,9 @@ from tests.gpus import (
 
 FIRST, SECOND = (gpu.pci for gpu in mig_node.inventory().gpus)
 EMPTY = Offers((), ())
+THERE, WANTED = offers(DYNAMIC), offers(BALANCED)
+"""What is stored in most tests, and what is wanted instead."""
+NEW = names(WANTED.devices)
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 CLAIMED = frozenset({IN_USE})
 # A stored partition without counters does not say how large it is.
@@ -72,11 +75,11 @@ ALONE = "gpu-0000-1b-00-0-static-3g-40gb-4"
 @pytest.mark.parametrize(
     ("before", "after", "in_use"),
     [
-        (offers(WHOLE), offers(DYNAMIC), ""),
+        (offers(WHOLE), THERE, ""),
         (offers(WHOLE), offers(OFF), ""),
-        (offers(SMALL), offers(DYNAMIC), ""),
-        (EMPTY, offers(DYNAMIC), ""),
-        (offers(DYNAMIC), offers(DYNAMIC, of=mig_node.inventory(gpus=1)), ""),
+        (offers(SMALL), THERE, ""),
+        (EMPTY, THERE, ""),
+        (THERE, offers(DYNAMIC, of=mig_node.inventory(gpus=1)), ""),
         # What an admin does is done.
         (offers(WHOLE), offers(WHOLE, of=cut()), "gpu-0000-1b-00-0"),
         (offers(WHOLE_SHARED), offers(WHOLE_SHARED, of=cut()), ""),
@@ -95,22 +98,22 @@ def test_where_nothing_goes_away_the_new_devices_come_at_once(
 
 
 def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
-    pool = Pool(stored=offers(DYNAMIC))
-    pool.step(offers(DYNAMIC))
+    pool = Pool(stored=THERE)
+    pool.step(THERE)
 
     pool.stored = []
-    assert pool.step(offers(DYNAMIC)) is None
+    assert pool.step(THERE) is None
 
-    assert pool.becomes(offers(DYNAMIC))
+    assert pool.becomes(THERE)
     assert pool.claims.looks == 0
 
 
 def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
-    pool = Pool(CLAIMED, stored=offers(BALANCED))
-    pool.step(offers(BALANCED))
+    pool = Pool(CLAIMED, stored=WANTED)
+    pool.step(WANTED)
 
     pool.stored = []
-    seen = Seen(offers(BALANCED), NOBODY, [], mig_node.inventory().gpus, CLAIMED)
+    seen = Seen(WANTED, NOBODY, [], mig_node.inventory().gpus, CLAIMED)
     pool.remembered = pool.changeover.step(pool.remembered, seen)
     pool.stored = slices(pool.remembered.offers)
 
@@ -118,11 +121,11 @@ def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for()
 
 
 def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
-    stored = slices(offers(DYNAMIC))
+    stored = slices(THERE)
 
     assert is_whole(stored, POOL)
     assert not any(is_whole(part, POOL) for part in ([], stored[1:], stored[:1], [*stored, stored[0]]))
-    assert not is_whole([*stored, *slices(offers(DYNAMIC), 2)], POOL)
+    assert not is_whole([*stored, *slices(THERE, 2)], POOL)
 
 
 @pytest.mark.parametrize(
@@ -153,10 +156,10 @@ def test_a_change_is_taint_look_switch(before: GpuPolicy, after: GpuPolicy) -> N
 
 
 def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
-    pool = Pool(stored=offers(DYNAMIC), settle_seconds=3600.0)
+    pool = Pool(stored=THERE, settle_seconds=3600.0)
 
-    pool.step(offers(BALANCED))
-    again = pool.step(offers(BALANCED))
+    pool.step(WANTED)
+    again = pool.step(WANTED)
 
     assert again is not None
     assert 3590 < again <= 3600
@@ -164,20 +167,20 @@ def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
 
 
 def test_a_new_controller_waits_for_schedulers_that_saw_a_pool_in_part() -> None:
-    pool = Pool(stored=offers(DYNAMIC), settle_seconds=3600.0)
+    pool = Pool(stored=THERE, settle_seconds=3600.0)
     pool.stored[0]["spec"]["pool"]["resourceSliceCount"] = 3
 
-    pool.step(offers(DYNAMIC))
+    pool.step(THERE)
 
     assert pool.claims.looks == 0
     assert pool.free() == ()
 
 
 def test_a_claim_is_looked_for_again_later_and_not_at_each_sync() -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
-    pool.step(offers(BALANCED))
-    again = pool.step(offers(BALANCED))
-    pool.step(offers(BALANCED))
+    pool = Pool(CLAIMED, stored=THERE)
+    pool.step(WANTED)
+    again = pool.step(WANTED)
+    pool.step(WANTED)
 
     assert again is not None
     assert 0.9 < again <= 2.0
@@ -185,9 +188,9 @@ def test_a_claim_is_looked_for_again_later_and_not_at_each_sync() -> None:
 
 
 def test_a_claimed_device_keeps_the_counters_that_it_consumes() -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
-    fewer = [replace(one, counters={"memory-slice-0": 1}) for one in offers(DYNAMIC).counter_sets]
-    first = next(one for one in offers(DYNAMIC).devices if one.takes_all and one.pci == FIRST)
+    pool = Pool(CLAIMED, stored=THERE)
+    fewer = [replace(one, counters={"memory-slice-0": 1}) for one in THERE.counter_sets]
+    first = next(one for one in THERE.devices if one.takes_all and one.pci == FIRST)
     whole = replace(first, consumes={"memory-slice-0": 1})
     for _ in range(2):
         pool.step(Offers((whole,), (), tuple(fewer)))
@@ -199,49 +202,48 @@ def test_a_claimed_device_keeps_the_counters_that_it_consumes() -> None:
 def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
     pool = Pool(stored=offers(WHOLE))
     held = frozenset(names(offers(WHOLE).devices))
-    pool.step(offers(BALANCED), held)
+    pool.step(WANTED, held)
 
-    assert pool.step(offers(BALANCED), held) is None
+    assert pool.step(WANTED, held) is None
     assert pool.claims.looks == 0
     assert pool.free() == ()
 
-    pool.step(offers(BALANCED))
+    pool.step(WANTED)
     assert pool.claims.looks == 1
-    assert pool.becomes(offers(BALANCED))
+    assert pool.becomes(WANTED)
 
 
 def test_what_the_plugin_holds_stays_when_others_are_looked_for() -> None:
-    pool = Pool(stored=offers(DYNAMIC))
+    pool = Pool(stored=THERE)
     for _ in range(2):
-        pool.step(offers(BALANCED), CLAIMED)
+        pool.step(WANTED, CLAIMED)
 
-    assert names(pool.devices) == [*names(offers(BALANCED).devices), IN_USE]
+    assert names(pool.devices) == [*NEW, IN_USE]
 
 
 def test_a_device_that_lost_the_taint_gets_it_again_before_the_look() -> None:
-    pool = Pool(stored=offers(DYNAMIC))
-    pool.step(offers(BALANCED))
+    pool = Pool(stored=THERE)
+    pool.step(WANTED)
     device = next(one for one in pool.stored[-1]["spec"]["devices"] if one["name"] == IN_USE)
     del device["taints"]
 
-    pool.step(offers(BALANCED))
-    assert [one.name for one in pool.devices if one.name not in names(offers(BALANCED).devices)] == [IN_USE]
+    pool.step(WANTED)
+    assert [one.name for one in pool.devices if one.name not in NEW] == [IN_USE]
     assert is_kept_free(pool)
-    pool.step(offers(BALANCED))
-    assert not pool.becomes(offers(BALANCED)), "the next look comes with back-off"
+    pool.step(WANTED)
+    assert not pool.becomes(WANTED), "the next look comes with back-off"
 
 
 def test_other_attributes_are_no_change_of_devices() -> None:
-    there = offers(DYNAMIC)
-    older = replace(there, devices=tuple(replace(one, attributes={"index": 7}) for one in there.devices))
-    pool = Pool(stored=older)
+    older = tuple(replace(one, attributes={"index": 7}) for one in THERE.devices)
+    pool = Pool(stored=replace(THERE, devices=older))
 
-    assert pool.step(there) is None
-    assert pool.devices == there.devices
+    assert pool.step(THERE) is None
+    assert pool.devices == THERE.devices
 
 
 def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode_changes() -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
+    pool = Pool(CLAIMED, stored=THERE)
     wanted = offers(WHOLE, of=cut(slices=1, start=6))  # for the claim
     for _ in range(2):
         pool.step(wanted, CLAIMED)
@@ -251,12 +253,12 @@ def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode
 
 
 def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
-    pool = Pool(stored=offers(DYNAMIC))
+    pool = Pool(stored=THERE)
     lost = Taint("gpu.nvidia.com/gpu-lost", "", "NoSchedule")
     doubtful = replace(
-        offers(DYNAMIC),
-        devices=tuple(one for one in offers(DYNAMIC).devices if one.pci != FIRST),
-        counter_sets=tuple(one for one in offers(DYNAMIC).counter_sets if one.pci != FIRST),
+        THERE,
+        devices=tuple(one for one in THERE.devices if one.pci != FIRST),
+        counter_sets=tuple(one for one in THERE.counter_sets if one.pci != FIRST),
         doubts=(Doubt(FIRST, whole=True, taints=(lost,)),),
     )
     pool.step(doubtful)
@@ -266,17 +268,15 @@ def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
     pool.step(doubtful)
 
     assert pool.stored == before
-    assert set(names(pool.devices)) == set(names(offers(DYNAMIC).devices))
+    assert set(names(pool.devices)) == set(names(THERE.devices))
 
 
 def test_a_device_that_stays_for_now_has_the_taints_of_its_health_now() -> None:
     sick = Taint(TAINT_LOST, "nvmlDeviceGetUUID", "NoSchedule")
     blocked = Taint(TAINT_BLOCKED, "in-use", "NoSchedule")
-    wanted = offers(BALANCED)
-    wanted = replace(wanted, devices=tuple(replace(d, taints=(sick, blocked)) for d in wanted.devices))
+    wanted = replace(WANTED, devices=tuple(replace(d, taints=(sick, blocked)) for d in WANTED.devices))
     stale = replace(sick, key="gpu.nvidia.com/unmonitored")
-    there = offers(DYNAMIC)
-    pool = Pool(stored=replace(there, devices=tuple(replace(d, taints=(stale,)) for d in there.devices)))
+    pool = Pool(stored=replace(THERE, devices=tuple(replace(d, taints=(stale,)) for d in THERE.devices)))
 
     pool.step(wanted)
 
@@ -296,7 +296,7 @@ def test_a_device_that_spans_gpus_keeps_both_of_them() -> None:
 
 
 def test_what_only_an_older_generation_has_counts_as_published_and_the_newest_wins() -> None:
-    old, new = offers(BALANCED), offers(SMALL)
+    old, new = WANTED, offers(SMALL)
     newer = replace(new, devices=tuple(replace(one, attributes={"index": 7}) for one in new.devices))
 
     devices, _ = published([*slices(old, 1), *slices(newer, 2)], POOL)
@@ -312,7 +312,7 @@ def test_devices_whose_counters_are_gone_are_published_no_more() -> None:
 
 
 def test_slices_of_another_pool_are_not_ours() -> None:
-    assert published(slices(offers(DYNAMIC)), "node-a") == ((), ())
+    assert published(slices(THERE), "node-a") == ((), ())
 
 
 STATIC = GpuPolicy("partitions")

@@ -13,6 +13,8 @@ from tests.gpus import Incident, Offers, Region, Taint
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 NOBODY: frozenset[str] = frozenset()
+THERE, WANTED = offers(DYNAMIC), offers(BALANCED)
+"""What is published in most tests, and what is wanted instead."""
 
 
 def wants(published: Published, wanted: Offers, held: frozenset[str] = NOBODY) -> None:
@@ -23,9 +25,9 @@ def wants(published: Published, wanted: Offers, held: frozenset[str] = NOBODY) -
 @pytest.fixture
 def running(published: Published) -> Published:
     """The publisher with partitions and counters published."""
-    wants(published, offers(DYNAMIC))
+    wants(published, THERE)
     published.start()
-    becomes(published, offers(DYNAMIC))
+    becomes(published, THERE)
     return published
 
 
@@ -61,7 +63,7 @@ def waits_for_the_claim(published: Published) -> None:
 
 def keeps_the_place_free(published: Published, *kept: str) -> bool:
     """Whether the balanced layout is published, and all but the place of the claimed device can be had."""
-    wanted, place = names(offers(BALANCED).devices), "gpu-0000-1b-00-0-mig-3g-40gb-4"
+    wanted, place = names(WANTED.devices), "gpu-0000-1b-00-0-mig-3g-40gb-4"
     return (
         published.device_names() == [*wanted, *kept]
         and published.complete()
@@ -82,7 +84,7 @@ def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(
 
 def test_a_claim_that_slips_in_before_the_taint_keeps_what_it_was_given(running: Published) -> None:
     hung = running.server.fail("update", "/resourceslices", kind="hang", times=1)
-    wants(running, offers(BALANCED))
+    wants(running, WANTED)
     allocate(running.server, "quick", IN_USE)
     hung.release()
 
@@ -94,14 +96,14 @@ def test_a_controller_that_dies_after_any_write_is_followed_by_one_that_finishes
     running: Published, again: Published, writes: int
 ) -> None:
     running.writer.writes_left = writes
-    wants(running, offers(BALANCED))
-    running.becomes(lambda: running.writer.refused.is_set() or is_published(running, offers(BALANCED)))
+    wants(running, WANTED)
+    running.becomes(lambda: running.writer.refused.is_set() or is_published(running, WANTED))
     running.end()
 
-    wants(again, offers(BALANCED))
+    wants(again, WANTED)
     again.start()
 
-    becomes(again, offers(BALANCED))
+    becomes(again, WANTED)
 
 
 @pytest.mark.parametrize("writes", range(5))
@@ -110,11 +112,11 @@ def test_a_device_in_use_outlives_a_controller_that_dies_after_any_write(
 ) -> None:
     allocate(running.server, "train", IN_USE)
     running.writer.writes_left = writes
-    wants(running, offers(BALANCED))
+    wants(running, WANTED)
     running.becomes(lambda: running.writer.refused.is_set() or IN_USE in tainted(running))
     running.end()
 
-    wants(again, offers(BALANCED))
+    wants(again, WANTED)
     again.start()
 
     waits_for_the_claim(again)
@@ -124,9 +126,9 @@ def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_
     published: Published,
 ) -> None:
     """So it is in a rolling update with another configuration: the first controller finds an empty pool."""
-    wants(published, offers(BALANCED))
+    wants(published, WANTED)
     published.start()
-    becomes(published, offers(BALANCED))
+    becomes(published, WANTED)
     published.publisher.plugin_serves(False)
     (stored, *_) = published.slices()
     pool = stored["spec"]["pool"]
@@ -140,21 +142,21 @@ def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_
 
     published.becomes(lambda: keeps_the_place_free(published))
     end_claim(published.server, "train")
-    becomes(published, offers(BALANCED))
+    becomes(published, WANTED)
 
 
 def test_a_pool_whose_claims_cannot_be_listed_is_published_with_taints_and_not_ready(
     server: EmbeddedApiServer, published: Published
 ) -> None:
     server.fail("list", "/pods", code=403, times=1)
-    wants(published, offers(DYNAMIC))
+    wants(published, THERE)
     published.start()
 
     eventually("it says why", published.publisher.why_not_published, lambda why: "cannot read claims" in why)
-    assert tainted(published) == set(names(offers(DYNAMIC).devices))
+    assert tainted(published) == set(names(THERE.devices))
     assert published.publisher.age_seconds() > 0
 
-    becomes(published, offers(DYNAMIC))
+    becomes(published, THERE)
     eventually("it is ready", published.publisher.why_not_published, lambda why: not why)
 
 
@@ -164,7 +166,7 @@ _TAINTED = Offers(tuple(gpus(1, taints=(Taint("gpu.nvidia.com/gpu-lost", "x", "N
 @pytest.mark.parametrize(
     ("gate", "wanted"),
     [
-        ("DRAPartitionableDevices", offers(DYNAMIC)),
+        ("DRAPartitionableDevices", THERE),
         ("DRAConsumableCapacity", offers(WHOLE, SHARED)),
         ("DRADeviceTaints", _TAINTED),
     ],

@@ -28,6 +28,11 @@ def recall(wanted: Offers, stored: Offers = STORED) -> Offers:
     return recalled(wanted, stored.devices, stored.counter_sets)
 
 
+def recalled_of(wanted: list[Device], stored: list[Device], *doubts: Doubt) -> tuple[Device, ...]:
+    """The devices where none needs counters."""
+    return recalled(Offers(tuple(wanted), (), doubts=doubts), stored, []).devices
+
+
 def test_without_a_doubt_nothing_is_recalled() -> None:
     assert recall(only(SECOND, offers(DYNAMIC))) == only(SECOND, offers(DYNAMIC))
 
@@ -57,8 +62,8 @@ def test_a_gpu_that_nobody_can_name_may_be_any_that_was_not_read() -> None:
 def test_a_device_that_spans_gpus_stays_only_if_all_are_in_doubt() -> None:
     pair = Device("pair", FIRST, more_regions=(Region(SECOND),))
     both = SICK, replace(SICK, pci=SECOND)
-    assert names(recalled(Offers((), (), doubts=both), [pair], []).devices) == ["pair"]
-    assert recalled(Offers((), (), doubts=(SICK,)), [pair], []).devices == ()
+    assert names(recalled_of([], [pair], *both)) == ["pair"]
+    assert recalled_of([], [pair], SICK) == ()
 
 
 def test_attributes_that_were_never_told_are_those_that_are_stored_of_the_same_board() -> None:
@@ -100,11 +105,11 @@ def test_what_is_offered_in_case_that_nothing_is_published_gives_way_to_what_is(
 def test_while_a_gpu_is_away_the_others_say_of_their_neighbors_what_they_said() -> None:
     before = Device("gpu-b", SECOND, {"uuid": "GPU-b", "index": 1, "nvlinkPeers": "0", "numaNode": 0})
     now = replace(before, attributes={"uuid": "GPU-b", "index": 0, "numaNode": 1})
-    [kept] = recalled(Offers((now,), (), doubts=(AWAY,)), [before], []).devices
+    [kept] = recalled_of([now], [before], AWAY)
     assert kept.attributes == {"uuid": "GPU-b", "index": 1, "nvlinkPeers": "0", "numaNode": 1}
-    assert recalled(Offers((now,), (), doubts=(replace(AWAY, away=False),)), [before], []).devices == (now,)
+    assert recalled_of([now], [before], replace(AWAY, away=False)) == (now,)
     other = replace(before, attributes={**before.attributes, "uuid": "GPU-x"})
-    assert recalled(Offers((now,), (), doubts=(AWAY,)), [other], []).devices == (now,)
+    assert recalled_of([now], [other], AWAY) == (now,)
 
 
 def test_a_promise_of_memory_is_recalled_only_while_nobody_could_ask() -> None:
@@ -113,8 +118,8 @@ def test_a_promise_of_memory_is_recalled_only_while_nobody_could_ask() -> None:
     older = replace(before, attributes={"uuid": "a", "memoryIsolation": "none"})
     doubt = Doubt(FIRST, whole=False, taints=())
 
-    [kept] = recalled(Offers((unanswered,), (), doubts=(replace(doubt, limits=True),)), [before], []).devices
-    [ended] = recalled(Offers((older,), (), doubts=(doubt,)), [before], []).devices
+    [kept] = recalled_of([unanswered], [before], replace(doubt, limits=True))
+    [ended] = recalled_of([older], [before], doubt)
 
     assert kept.attributes == before.attributes
     assert ended.attributes == older.attributes
