@@ -3,7 +3,7 @@
 import pytest
 
 from controller.publish.restore_missing import recalled
-from tests.controller.mig_node import BALANCED, WHOLE
+from tests.controller.mig_node import BALANCED, HIDDEN, WHOLE
 from tests.controller.observed import Observed
 from tests.gpus import TAINT_BLOCKED, BlockedPlacement, Device, GpuPolicy, Guard, NodeConfig, NodeState, Rule
 
@@ -55,9 +55,9 @@ def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Obse
 
 
 def test_the_rules_of_the_node_decide_and_are_asked_at_each_look(node: Observed) -> None:
-    node.rules = one_rule(GpuPolicy("hidden"), "gpu.index > 5")
+    node.rules = one_rule(HIDDEN, "gpu.index > 5")
     node.observer.check()
-    node.rules = one_rule(GpuPolicy("hidden"), "gpu.index > 6")
+    node.rules = one_rule(HIDDEN, "gpu.index > 6")
     node.observer.check()
 
     assert [len(devices) for devices in node.offered] == [6, 7]
@@ -101,11 +101,11 @@ def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_chang
     assert str(node.machine.pci(0)) in message
     assert "reset" in message
 
-    node.rules = one_rule(GpuPolicy("hidden"), "gpu.index == 0")
+    node.rules = one_rule(HIDDEN, "gpu.index == 0")
     node.observer.check()
     node.rules = one_rule(WHOLE)
     node.observer.check()
-    node.rules = one_rule(GpuPolicy("hidden"), "gpu.index == 0")
+    node.rules = one_rule(HIDDEN, "gpu.index == 0")
     node.observer.check()
     assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
 

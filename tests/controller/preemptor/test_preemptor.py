@@ -139,8 +139,7 @@ def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(
     played = Played(full)
     played.round()
     full.waits("urgent", 10)
-    full.client.patch(f"{PODS}/batch", {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-    full.server.delete(f"{PODS}/batch")
+    full.ends("batch", freed=False)
     due = played.round()
     assert full.names() == WITHOUT_BATCH
 
