@@ -52,7 +52,7 @@ class Node:
 
     def look(self) -> list[Object]:
         """Look, publish, and give what is stored then."""
-        self.seen.observer.check()
+        self.seen.check()
         self.seen.discovery.close()
         seen = Seen(self.seen.all[-1], frozenset(self.held), self.slices)
         self.remembered = self.changeover.step(self.remembered, seen)
