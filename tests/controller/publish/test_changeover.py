@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.publish.changeover import Seen, is_whole, published
+from controller.publish.changeover import Published, Seen, is_whole, published
 from driver.devices.region import overlap
 from driver.devices.taints import TAINT_CHANGING, TAINT_LOST
 from driver.policy.offers import Doubt
@@ -26,9 +26,10 @@ from tests.controller.mig_node import (
     slices,
     taint_keys,
 )
-from tests.controller.pool import NOBODY, Pool
+from tests.controller.pool import NOBODY, Claims, Pool
 from tests.gpus import (
     TAINT_BLOCKED,
+    ApiError,
     Device,
     FakeMachine,
     GpuPolicy,
@@ -106,6 +107,19 @@ def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
 
     assert pool.becomes(THERE)
     assert pool.claims.looks == 0
+
+
+def test_a_taint_for_a_claim_that_the_controller_before_knew_stays_until_a_look() -> None:
+    pool = Pool(CLAIMED, stored=EMPTY)
+    pool.step(WANTED)
+    assert is_kept_free(pool)
+
+    pool.remembered, pool.claims = Published(), Claims(ApiError("forbidden"))
+    pool.changeover = replace(pool.changeover, allocated=pool.claims.allocated)
+    pool.step(WANTED)
+
+    assert is_kept_free(pool)
+    assert taint_keys(pool.of(SECOND)) == {()}
 
 
 def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
