@@ -18,10 +18,8 @@ def allocate(
 ) -> None:
     """Make a claim to which the scheduler has given these devices, and bind its pod."""
     claims = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
-    requests = [
-        {"name": f"r{index}", "exactly": {"deviceClassName": "gpu", **_admin(result)}}
-        for index in range(len(devices))
-    ]
+    exactly = {"deviceClassName": "gpu"} | {key: result[key] for key in result if key == "adminAccess"}
+    requests = [{"name": f"r{index}", "exactly": exactly} for index in range(len(devices))]
     stored = server.create(claims, {"metadata": {"name": claim}, "spec": {"devices": {"requests": requests}}})
     results = [
         {"request": f"r{index}", "driver": "gpu.nvidia.com", "pool": pool, "device": device, **result}
@@ -43,10 +41,6 @@ def bind_pod(server: EmbeddedApiServer, pod: str, claim: str, **spec: Any) -> No
         **spec,
     }
     server.create(PODS, {"metadata": {"name": pod, "namespace": "team"}, "spec": whole})
-
-
-def _admin(result: dict[str, Any]) -> dict[str, Any]:
-    return {"adminAccess": True} if result.get("adminAccess") else {}
 
 
 def end_claim(server: EmbeddedApiServer, claim: str) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.controller.published import Published
+from tests.gpus import Guard
 
 
 @pytest.fixture
@@ -16,6 +17,19 @@ def server() -> Iterator[EmbeddedApiServer]:
         admin = {"resource.kubernetes.io/admin-access": "true"}
         running.create("/api/v1/namespaces", {"metadata": {"name": "team", "labels": admin}})
         yield running
+
+
+@pytest.fixture
+def client(server: EmbeddedApiServer, tmp_path: Path) -> KubeClient:
+    return KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    """What gives the calls of a look their time."""
+    made = Guard(2.0)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -35,6 +35,10 @@ class Observed:
         if state is not None:
             self.observer.plugin_reports(state)
 
+    def check(self) -> None:
+        """Look once."""
+        self.observer.check()
+
     @property
     def offered(self) -> list[tuple[Device, ...]]:
         """The devices that were offered, each time."""

@@ -115,6 +115,11 @@ class Published:
         for thread in self._threads:
             thread.start()
 
+    def runs(self, count: int, **fields: Any) -> None:
+        """Start with so many GPUs, and wait until they are published."""
+        self.start(gpus(count, **fields))
+        self.publishes(count)
+
     def offer(self, devices: list[Device], held: frozenset[str] = frozenset()) -> None:
         """Offer these devices, which need no counters."""
         self.publisher.offer(Offers(tuple(devices), ()), held)
@@ -135,9 +140,13 @@ class Published:
         """The slices as they are stored, in the order of their names."""
         return self.server.objects("resourceslices", GROUP)
 
-    def device_names(self) -> list[str]:
+    def devices(self) -> list[dict[str, Any]]:
         """The devices of all slices in their order."""
-        return [one["name"] for item in self.slices() for one in item["spec"].get("devices", [])]
+        return [one for item in self.slices() for one in item["spec"].get("devices", [])]
+
+    def device_names(self) -> list[str]:
+        """Their names."""
+        return [one["name"] for one in self.devices()]
 
     def becomes(self, condition: Callable[[], object]) -> None:
         """Wait until the server's state fulfils the condition."""

@@ -16,15 +16,6 @@ SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 REPOSITORY = Path(__file__).parents[2]
 
 
-def ended(process: subprocess.Popen[str], timeout_seconds: float) -> str:
-    """What the controller wrote to stderr until its end, which has to come in time."""
-    try:
-        return process.communicate(timeout=timeout_seconds)[1]
-    finally:
-        process.kill()
-        process.communicate()
-
-
 POOLS = """
 version: v1
 pools:
@@ -38,35 +29,31 @@ pools:
 
 
 def test_the_labels_of_the_node_choose_its_pool_without_a_restart(
-    server: EmbeddedApiServer, tmp_path: Path
+    server: EmbeddedApiServer, client: KubeClient, tmp_path: Path
 ) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(POOLS)
-    kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
-    client = KubeClient.connect(kubeconfig)
 
     def relabel(pool: str) -> None:
-        client.patch(
-            object_path(NODES, "node-a"),
-            {"metadata": {"labels": {"pool": pool}}},
-            "application/merge-patch+json",
-        )
+        labels = {"metadata": {"labels": {"pool": pool}}}
+        client.patch(object_path(NODES, "node-a"), labels, "application/merge-patch+json")
 
     def devices() -> int:
         return sum(len(item["spec"].get("devices", ())) for item in server.objects("resourceslices", GROUP))
 
     def told() -> list[str]:
-        return [
-            event["message"]
-            for event in server.objects("events", "")
-            if event["reason"] == "NodeConfigurationWrong"
-        ]
+        events = server.objects("events", "")
+        return [one["message"] for one in events if one["reason"] == "NodeConfigurationWrong"]
 
     with FakePlugin(tmp_path / "dra.sock", state=v1.State()):
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", *BRISK, "controller", "--node-name=node-a", "--nvml=fake:hgx-h100"),
-                *(f"--kubeconfig={kubeconfig}", f"--plugin-data-dir={tmp_path}", f"--config={rules}"),
+                *(
+                    f"--kubeconfig={tmp_path}/kubeconfig",
+                    f"--plugin-data-dir={tmp_path}",
+                    f"--config={rules}",
+                ),
             ],
             cwd=REPOSITORY,
             stderr=subprocess.PIPE,
@@ -79,9 +66,12 @@ def test_the_labels_of_the_node_choose_its_pool_without_a_restart(
             relabel("broken")
             eventually("an event tells of the broken group", told)
         finally:
-            client.close()
             process.send_signal(signal.SIGTERM)
-            errors = ended(process, 30)
+            try:
+                errors = process.communicate(timeout=30)[1]
+            finally:
+                process.kill()
+                process.communicate()
 
     assert process.returncode == 0, errors
     assert devices() == 32

@@ -131,35 +131,26 @@ def test_the_condition_changes_its_time_with_its_value_alone() -> None:
     assert condition["lastTransitionTime"] == "2026-01-01T13:00:00Z"
 
 
-def seen(spec: Object | None = None, **status: Any) -> Object:
-    return {"metadata": {"name": "b", "generation": 2}, "spec": spec or {}, "status": status}
-
-
-def running(phase: str = "Running", *, ready: bool = True) -> Object:
-    conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-    return {"metadata": {"name": "p"}, "status": {"phase": phase, "conditions": conditions}}
-
-
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
 def test_a_pod_that_does_not_run_is_evicted_whatever_its_budget(phase: str) -> None:
-    assert may_ignore_budgets(running(phase))
-    assert not may_ignore_budgets(running())
-    assert may_ignore_budgets({"metadata": {"deletionTimestamp": "x"}, "status": {"phase": "Running"}})
+    assert may_ignore_budgets({**pod("p"), "status": {"phase": phase}})
+    assert not may_ignore_budgets(pod("p"))
+    assert may_ignore_budgets(pod("p", deletionTimestamp=TEXT))
 
 
 def test_a_pod_that_is_not_ready_takes_nothing_from_a_budget_that_is_met() -> None:
-    met: Object = {"desiredHealthy": 1, "currentHealthy": 1}
+    met, missed = ({"desiredHealthy": desired, "currentHealthy": 1} for desired in (1, 2))
+    unready = pod("p", ready=False)
 
-    assert may_evict_unready(seen(**met), running(ready=False))
-    assert not may_evict_unready(seen(**met), running())
-    assert not may_evict_unready(seen(desiredHealthy=2, currentHealthy=1), running(ready=False))
-    always = {"unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    assert may_evict_unready(seen(always, desiredHealthy=2, currentHealthy=1), running(ready=False))
+    assert may_evict_unready(budget(met), unready)
+    assert not may_evict_unready(budget(met), pod("p"))
+    assert not may_evict_unready(budget(missed), unready)
+    assert may_evict_unready(budget(missed, unhealthyPodEvictionPolicy="AlwaysAllow"), unready)
 
 
 def test_an_eviction_takes_a_disruption_and_notes_the_pod() -> None:
-    two = status_after_eviction(seen(disruptionsAllowed=2, observedGeneration=2), "p", NOW)
-    none = status_after_eviction({**seen(), "status": two}, "q", NOW)
+    two = status_after_eviction(budget({"disruptionsAllowed": 2, "observedGeneration": 3}), "p", NOW)
+    none = status_after_eviction(budget(two), "q", NOW)
 
     assert two["disruptionsAllowed"] == 1
     assert "conditions" not in two

@@ -9,6 +9,10 @@ def container(restart: str = "", **resources: Any) -> dict[str, Any]:
     return {"name": "c", "resources": resources, **({"restartPolicy": restart} if restart else {})}
 
 
+def defaulted(*containers: dict[str, Any], **resources: Any) -> dict[str, Any]:
+    return defaulted_pod_resources({"containers": containers, "resources": resources})
+
+
 def total(spec: dict[str, Any]) -> dict[str, str]:
     return {name: str(amount) for name, amount in container_total(spec, "requests").items()}
 
@@ -29,14 +33,14 @@ def test_a_pod_that_says_nothing_of_itself_gets_nothing() -> None:
     spec = {"containers": [container(requests={"cpu": "1"})]}
 
     assert defaulted_pod_resources(spec) == {}
-    assert defaulted_pod_resources({**spec, "resources": {"requests": {}}}) == {"requests": {}}
+    assert defaulted(*spec["containers"], requests={}) == {"requests": {}}
 
 
 def test_a_pod_requests_what_its_containers_request_and_else_what_it_limits() -> None:
     own = {"limits": {"cpu": "4", "memory": "1Gi"}}
     main = container(requests={"cpu": "1", "nvidia.com/gpu": "1"}, limits={"nvidia.com/gpu": "1"})
 
-    found = defaulted_pod_resources({"containers": [main, main], "resources": own})
+    found = defaulted(main, main, **own)
 
     assert found == {**own, "requests": {"cpu": "2", "memory": "1Gi"}}
 
@@ -45,13 +49,9 @@ def test_a_pod_limits_what_all_of_its_containers_limit() -> None:
     limited = container(limits={"cpu": "1"}, requests={"cpu": "1"})
     free = container(requests={"cpu": "1"})
 
-    all_limit = defaulted_pod_resources(
-        {"containers": [limited, limited], "resources": {"requests": {"cpu": "1"}}}
-    )
-    raised = defaulted_pod_resources({"containers": [limited], "resources": {"requests": {"cpu": "3"}}})
-    one_does_not = defaulted_pod_resources(
-        {"containers": [limited, free], "resources": {"requests": {"cpu": "2"}}}
-    )
+    all_limit = defaulted(limited, limited, requests={"cpu": "1"})
+    raised = defaulted(limited, requests={"cpu": "3"})
+    one_does_not = defaulted(limited, free, requests={"cpu": "2"})
 
     assert all_limit == {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
     assert raised == {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}
@@ -61,7 +61,7 @@ def test_a_pod_limits_what_all_of_its_containers_limit() -> None:
 def test_huge_pages_of_containers_are_limits_and_requests_of_their_pod() -> None:
     pages = container(limits={"hugepages-2Mi": "4Mi"}, requests={"hugepages-2Mi": "4Mi"})
 
-    found = defaulted_pod_resources({"containers": [pages, pages], "resources": {"limits": {"cpu": "1"}}})
+    found = defaulted(pages, pages, limits={"cpu": "1"})
 
     assert found["limits"] == {"cpu": "1", "hugepages-2Mi": "8Mi"}
     assert found["requests"] == {"cpu": "1", "hugepages-2Mi": "8Mi"}

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from kubernetes_rules.quantity import Format, Quantity, format_bytes, parse_quantity
 
+read = Quantity.parse
+
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1gi", "0x10", "1.2.3", "1Gi1", "--1", "٣", "1" * 65])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
@@ -60,37 +62,37 @@ def test_what_the_api_server_takes_for_no_quantity_is_refused(text: str) -> None
 
 
 def test_a_sum_has_the_format_of_its_first_part_unless_that_is_zero() -> None:
-    assert str(Quantity.parse("1Gi").plus(Quantity.parse("1000"))) == "1073742824"
-    assert str(Quantity.parse("1Gi").plus(Quantity.parse("1Gi"))) == "2Gi"
-    assert str(Quantity.parse("1").plus(Quantity.parse("1Ki"))) == "1025"
-    assert str(Quantity.parse("0").plus(Quantity.parse("1Ki"))) == "1Ki"
-    assert str(Quantity.parse("1Gi").minus(Quantity.parse("512Mi"))) == "512Mi"
+    assert str(read("1Gi").plus(read("1000"))) == "1073742824"
+    assert str(read("1Gi").plus(read("1Gi"))) == "2Gi"
+    assert str(read("1").plus(read("1Ki"))) == "1025"
+    assert str(read("0").plus(read("1Ki"))) == "1Ki"
+    assert str(read("1Gi").minus(read("512Mi"))) == "512Mi"
 
 
 def test_only_a_quantity_that_the_api_server_holds_as_an_int64_is_an_integer() -> None:
-    assert Quantity.parse("1Ki").as_int64() == 1024
-    assert Quantity.parse("1e3").as_int64() == 1000
-    assert Quantity.parse("1.5Ki").as_int64() is None, "1536, but held as a decimal"
-    assert Quantity.parse("1000m").as_int64() is None
-    assert Quantity.parse("100E").as_int64() is None
+    assert read("1Ki").as_int64() == 1024
+    assert read("1e3").as_int64() == 1000
+    assert read("1.5Ki").as_int64() is None, "1536, but held as a decimal"
+    assert read("1000m").as_int64() is None
+    assert read("100E").as_int64() is None
 
 
 def test_a_value_is_rounded_away_from_zero() -> None:
-    assert Quantity.parse("1500m").scaled(0) == 2
-    assert Quantity.parse("-1500m").scaled(0) == -2
-    assert Quantity.parse("1500m").scaled(3) == 1500
-    assert Quantity.parse("0.1Ki").scaled(3) == 102400
+    assert read("1500m").scaled(0) == 2
+    assert read("-1500m").scaled(0) == -2
+    assert read("1500m").scaled(3) == 1500
+    assert read("0.1Ki").scaled(3) == 102400
 
 
 def test_a_double_is_the_product_of_the_digits_and_the_power_of_ten() -> None:
-    assert Quantity.parse("0.3").approximate() == 3 * 0.1
-    assert Quantity.parse("1Gi").approximate() == 2.0**30
-    assert Quantity.parse("1e400").approximate() == float("inf")
+    assert read("0.3").approximate() == 3 * 0.1
+    assert read("1Gi").approximate() == 2.0**30
+    assert read("1e400").approximate() == float("inf")
 
 
 def test_numbers_too_far_apart_are_not_added() -> None:
     with pytest.raises(OverflowError, match="too far apart"):
-        Quantity.parse("1e2000000000").plus(Quantity.parse("1"))
+        read("1e2000000000").plus(read("1"))
 
 
 _TEXTS = st.from_regex(
@@ -100,6 +102,6 @@ _TEXTS = st.from_regex(
 
 @given(_TEXTS, _TEXTS)
 def test_a_sum_less_one_part_is_the_other_part(one: str, other: str) -> None:
-    left, right = Quantity.parse(one), Quantity.parse(other)
+    left, right = read(one), read(other)
     assert left.plus(right).minus(right) == left
     assert left.plus(right) == right.plus(left)

@@ -24,20 +24,13 @@ Json = dict[str, Any]
 NODE = read_node({"metadata": {"name": "a", "labels": {"zone": "x", "gpus": "8", "kind": "eight"}}})
 
 
-def demand(key: str, operator: str, *values: str) -> Json:
-    return {"key": key, "operator": operator, "values": list(values)}
-
-
-def selector(*terms: Json) -> Json:
-    return {"nodeSelectorTerms": list(terms)}
-
-
-def labels(*demands: Json) -> Json:
-    return {"matchExpressions": list(demands)}
+def requirement(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
 
 def test_beside_a_malformed_term_an_affinity_may_still_match_and_another_selector_may_not() -> None:
-    mixed = selector(labels(demand("gpus", "Gt", "many")), labels(demand("zone", "In", "x")))
+    demands = requirement("gpus", "Gt", "many"), requirement("zone", "In", "x")
+    mixed = {"nodeSelectorTerms": [{"matchExpressions": [one]} for one in demands]}
     assert node_affinity_matches(mixed, NODE)
     with pytest.raises(NodeSelectorInvalid):
         node_selector_matches(mixed, NODE)
@@ -51,20 +44,16 @@ def test_the_first_missing_label_is_told() -> None:
 
 def test_a_selector_is_printed_sorted_by_its_keys() -> None:
     expressions = [
-        {"key": "tier", "operator": "NotIn", "values": ["b", "a"]},
-        {"key": "d", "operator": "Exists"},
-        {"key": "b", "operator": "DoesNotExist"},
-        {"key": "c", "operator": "In", "values": ["x"]},
+        requirement("tier", "NotIn", "b", "a"),
+        requirement("d", "Exists"),
+        requirement("b", "DoesNotExist"),
+        requirement("c", "In", "x"),
     ]
     selector = {"matchLabels": {"zone": "1", "app": "web"}, "matchExpressions": expressions}
 
     assert label_selector_text(selector) == "app=web,!b,c in (x),d,tier notin (a,b),zone=1"
     assert label_selector_text({}) == ""
     assert label_selector_text(None) == ""
-
-
-def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
-    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,16 @@ from kubernetes_rules.taints import (
 
 Json = dict[str, Any]
 
+EXISTS: Json = {"operator": "Exists", "effect": "NoExecute"}
+GONE: Json = {"key": "gone", "effect": "NoExecute"}
 SICK: Json = {"key": "sick", "value": "5", "effect": "NoSchedule"}
 
 
 def test_the_first_taint_that_blocks_and_is_not_tolerated_is_told() -> None:
     told = {"key": "told", "effect": "None"}
     slow = {"key": "slow", "effect": "PreferNoSchedule"}
-    gone = {"key": "gone", "effect": "NoExecute"}
-    assert untolerated_taint([told, slow, SICK, gone], []) is SICK
-    assert untolerated_taint([told, slow, SICK, gone], [{"key": "sick", "operator": "Exists"}]) is gone
+    assert untolerated_taint([told, slow, SICK, GONE], []) is SICK
+    assert untolerated_taint([told, slow, SICK, GONE], [{"key": "sick", "operator": "Exists"}]) is GONE
     assert untolerated_taint([told, slow], []) is None
 
 
@@ -32,29 +33,21 @@ def test_the_first_taint_that_blocks_and_is_not_tolerated_is_told() -> None:
     ("tolerations", "seconds"),
     [
         ([], 0),
-        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}], 60),
-        ([{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": -5}], 0),
-        ([{"operator": "Exists", "effect": "NoExecute"}], None),
+        ([{**EXISTS, "tolerationSeconds": 60}], 60),
+        ([{**EXISTS, "tolerationSeconds": -5}], 0),
+        ([EXISTS], None),
         ([{"operator": "Exists"}], 0),
         ([{"operator": "Like", "key": "gone", "effect": "NoExecute"}], 0),
-        (
-            [
-                {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9},
-                {"key": "gone", "effect": "NoExecute", "tolerationSeconds": 5},
-            ],
-            5,
-        ),
+        ([{**EXISTS, "tolerationSeconds": 9}, {**GONE, "tolerationSeconds": 5}], 5),
     ],
 )
 def test_a_taint_is_tolerated_as_long_as_the_shortest_toleration_says(
     tolerations: list[Json], seconds: int | None
 ) -> None:
-    assert tolerated_seconds({"key": "gone", "effect": "NoExecute"}, tolerations) == seconds
+    assert tolerated_seconds(GONE, tolerations) == seconds
 
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
 TAINT = {"key": "broken", "value": "yes", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 
 
@@ -72,7 +65,7 @@ def evicted(results: list[Json], slices: list[Json], rules: list[Json]) -> datet
     return eviction_time(results, newest_slices(slices), rules)
 
 
-def rule(taint: Json, **selector: str) -> Json:
+def rule(taint: Json, **selector: str | None) -> Json:
     return {"spec": {"deviceSelector": selector, "taint": taint}}
 
 
@@ -95,13 +88,6 @@ def test_what_an_older_generation_of_the_pool_said_evicts_nobody() -> None:
     assert evicted([result()], [old], []) == MOMENT
 
 
-OWN = {"key": "own", "effect": "NoSchedule"}
-
-
-def selecting(selector: Json, key: str = "broken") -> Json:
-    return {"spec": {"deviceSelector": selector, "taint": {"key": key, "effect": "NoExecute"}}}
-
-
 @pytest.mark.parametrize(
     ("selector", "selected"),
     [
@@ -116,19 +102,20 @@ def selecting(selector: Json, key: str = "broken") -> Json:
     ],
 )
 def test_what_a_rule_selects(selector: Json, selected: bool) -> None:
-    assert taint_rule_selects(selecting(selector), "d", "p", "gpu-0") is selected
+    assert taint_rule_selects(rule(TAINT, **selector), "d", "p", "gpu-0") is selected
 
 
 def test_a_rule_without_a_selector_is_about_nothing() -> None:
-    assert not taint_rule_selects({"spec": {"taint": OWN}}, "d", "p", "gpu-0")
+    assert not taint_rule_selects({"spec": {"taint": SICK}}, "d", "p", "gpu-0")
 
 
 def test_taints_of_rules_come_behind_those_of_the_slice() -> None:
-    devices: list[Json] = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [OWN]}]
+    devices: list[Json] = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [SICK]}]
     one = {"spec": {"driver": "d", "pool": {"name": "p"}, "devices": devices}}
 
-    (found,) = tainted_slices([one], [selecting({"device": "gpu-1"}, "first"), selecting({}, "second")])
+    first, second = ({**TAINT, "key": key} for key in ("first", "second"))
+    (found,) = tainted_slices([one], [rule(first, device="gpu-1"), rule(second)])
 
     keys = [[taint["key"] for taint in device["taints"]] for device in found["spec"]["devices"]]
-    assert keys == [["second"], ["own", "first", "second"]]
-    assert devices == [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [OWN]}]
+    assert keys == [["second"], ["sick", "first", "second"]]
+    assert devices == [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [SICK]}]

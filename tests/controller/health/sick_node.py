@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 from controller.health.gpu_events import connect
 from controller.publish.device_metrics import SICK, sick_numbers
@@ -25,12 +24,10 @@ class SickNode:
         server: EmbeddedApiServer,
         folder: Path,
         machine: FakeMachine | None = None,
-        rules: NodeConfig | None = None,
     ) -> None:
         self.machine = machine or FakeMachine.open("hgx-h100")
-        self.server = server
         self._folder = folder
-        self.rules = rules
+        self.rules: NodeConfig | None = None
         self.events = HeardEvents()
         self.metrics = Metrics("controller")
         self.guard = Guard(30.0)
@@ -109,13 +106,9 @@ class SickNode:
                 f"{one['key'].removeprefix(DOMAIN)}={one.get('value', '')}:{one['effect']}"
                 for one in device["taints"]
             ]
-            for device in self.devices()
+            for device in self.published.devices()
             if device.get("taints")
         }
-
-    def devices(self) -> list[dict[str, Any]]:
-        """The stored devices."""
-        return [device for item in self.published.slices() for device in item["spec"].get("devices", [])]
 
     def name(self, gpu: int) -> str:
         """The device of a whole GPU."""

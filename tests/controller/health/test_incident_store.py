@@ -40,7 +40,7 @@ from tests.gpus import (
 
 PCI = PciAddress.parse("0000:8a:00.0")
 OTHER = PciAddress.parse("0000:8b:00.0")
-FATAL = Incident(Region(PCI), 95)
+FATAL, CONTAINED = Incident(Region(PCI), 95), Incident(Region(OTHER), 94)
 WELL = Gpu(PCI, "GPU-1", 0, 0, condition=Condition("none"))
 RULES = HealthRules()
 
@@ -48,10 +48,12 @@ RULES = HealthRules()
 class Kept:
     """A store with a clock, of the process after ``earlier`` if there was one."""
 
-    def __init__(self, earlier: Kept | None = None) -> None:
+    def __init__(self, earlier: Kept | None = None, folder: Path | None = None) -> None:
         self.clock: Clock = Clock(1000.0) if earlier is None else earlier.clock
         self.changes = 0
         self.incidents = IncidentStore(self._changed, now=self.clock)
+        if folder is not None:
+            self.incidents.keep_in(folder.parent)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -134,11 +136,9 @@ def folder(tmp_path: Path) -> Path:
 def test_the_next_process_judges_a_fault_as_the_one_before(
     folder: Path, told: XidClass | None, xid: int | None, span: Placement | None
 ) -> None:
-    first = Kept()
-    first.incidents.keep_in(folder.parent)
+    first = Kept(folder=folder)
     first.incidents.report(Incident(Region(PCI, span), xid, told))
-    second = Kept(first)
-    second.incidents.keep_in(folder.parent)
+    second = Kept(first, folder)
     assert second.incidents.verdicts() == first.incidents.verdicts()
     assert second.changes == first.changes
 
@@ -157,17 +157,15 @@ def test_a_fault_is_kept_before_anybody_hears_of_it(folder: Path) -> None:
 def test_a_process_that_has_to_wait_keeps_nothing_until_it_has_its_turn_and_nothing_after(
     folder: Path,
 ) -> None:
-    first, second = Kept(), Kept()
-    first.incidents.keep_in(folder.parent)
+    first, second = Kept(folder=folder), Kept()
     first.incidents.report(FATAL)
-    contained = Incident(Region(OTHER), 94)
-    second.incidents.report(contained)
+    second.incidents.report(CONTAINED)
     assert read_incidents(folder) == {FATAL: 1000.0}
 
     first.incidents.leave()
     second.incidents.keep_in(folder.parent)
     first.reset()
-    assert read_incidents(folder) == {FATAL: 1000.0, contained: 1000.0}
+    assert read_incidents(folder) == {FATAL: 1000.0, CONTAINED: 1000.0}
     assert second.taints == ["xid=95", "needs-reset=xid-95", "xid=94"]
 
 
@@ -195,11 +193,10 @@ def test_the_clock_is_that_of_the_plugin_for_resets() -> None:
 def test_a_reboot_ends_what_was_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_incidents(folder, {FATAL: 1000.0})
     monkeypatch.setattr("controller.health.incident_store.running_boot_id", lambda: "another")
-    kept = Kept()
-    kept.incidents.keep_in(folder.parent)
+    kept = Kept(folder=folder)
     assert not kept.taints
-    kept.incidents.report(Incident(Region(OTHER), 94))
-    assert [*read_incidents(folder)] == [Incident(Region(OTHER), 94)]
+    kept.incidents.report(CONTAINED)
+    assert [*read_incidents(folder)] == [CONTAINED]
 
 
 WRONG = ({"pci": "gpu"}, {"reported_class": "bad"})
@@ -212,8 +209,7 @@ def test_a_damaged_file_is_put_aside_and_the_next_fault_is_kept(folder: Path, te
     (file,) = folder.iterdir()
     boot = json.loads(file.read_text())["boot"]
     file.write_text(f'{{"boot": "{boot}", "incidents": [{text}]}}' if text.startswith('{"') else text)
-    kept = Kept()
-    kept.incidents.keep_in(folder.parent)
+    kept = Kept(folder=folder)
     assert not kept.taints
     assert (folder / "incidents.unreadable").exists()
     kept.incidents.report(FATAL)
@@ -225,8 +221,7 @@ def test_where_nothing_can_be_written_faults_count_all_the_same_and_it_is_tried_
 ) -> None:
     configure("info")
     folder.write_text("no folder")
-    kept = Kept()
-    kept.incidents.keep_in(folder.parent)
+    kept = Kept(folder=folder)
     for _ in range(3):
         kept.incidents.report(FATAL)
     assert kept.taints

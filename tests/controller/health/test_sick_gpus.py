@@ -32,15 +32,15 @@ def only_instance(node: SickNode) -> int:
     return one.id
 
 
+def added(node: SickNode) -> list[str]:
+    """When the taints were made."""
+    return [one["timeAdded"] for device in node.published.devices() for one in device.get("taints", ())]
+
+
 def quiet(node: SickNode) -> None:
     """Look so late that what was told before may be over."""
     node.clock.now += 15
     node.look()
-
-
-def reset_of(node: SickNode, gpu: int) -> NodeState:
-    """What the plugin reports once it has reset the GPU."""
-    return NodeState(healed=(Healed(node.machine.pci(gpu), round(node.clock.now * 1000) + 1),))
 
 
 def test_a_fatal_xid_taints_its_gpu_and_is_told_until_nvml_says_that_all_is_well(node: SickNode) -> None:
@@ -90,7 +90,7 @@ def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slice
     first = SickNode(server, tmp_path, machine).start()
     first.machine.xid(3, 95)
     first.becomes({3: RESET_BY_95})
-    times = [one["timeAdded"] for device in first.devices() for one in device.get("taints", ())]
+    times = added(first)
     first.end()
     machine.not_supported("recovery_action")
 
@@ -98,7 +98,9 @@ def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slice
     quiet(second)
     second.published.settles()
     second.becomes({3: RESET_BY_95})
-    assert times == [one["timeAdded"] for device in second.devices() for one in device.get("taints", ())]
+    assert times == [
+        one["timeAdded"] for device in second.published.devices() for one in device.get("taints", ())
+    ]
     second.end()
     machine.not_supported("recovery_action")
     server.delete(SLICES)
@@ -106,25 +108,21 @@ def test_a_restarted_controller_keeps_faults_also_if_a_kubelet_deletes_the_slice
     third = SickNode(server, tmp_path, machine).start()
     try:
         third.becomes({3: RESET_BY_95})
-        third.incidents.plugin_reports(reset_of(third, 3))
+        reset = Healed(machine.pci(3), round(third.clock.now * 1000) + 1)
+        third.incidents.plugin_reports(NodeState(healed=(reset,)))
         third.becomes({})
     finally:
         third.end()
 
 
-def test_a_fault_of_a_partition_taints_what_lies_over_it_alone(
-    server: EmbeddedApiServer, tmp_path: Path
-) -> None:
-    machine = FakeMachine.open("hgx-h100")
-    node = SickNode(server, tmp_path, machine, NodeConfig((Rule(None, DYNAMIC),))).start()
-    try:
-        cut(machine, 0, 1, 2)
-        node.machine.xid(0, 94, gpu_instance=only_instance(node), compute_instance=0)
-        node.published.becomes(lambda: "xid=94" in str(node.taints()))
-        hit = {name for name, found in node.taints().items() if "xid=94:NoSchedule" in found}
-        of_gpu = {device["name"] for device in node.devices() if node.name(0) in device["name"]}
-        assert {name for name in hit if "-1g-" in name} == {f"{node.name(0)}-mig-1g-10gb-2"}
-        assert f"{node.name(0)}-mig-3g-40gb-0" in hit
-        assert hit < of_gpu, "partitions beside it take new pods"
-    finally:
-        node.end()
+def test_a_fault_of_a_partition_taints_what_lies_over_it_alone(node: SickNode) -> None:
+    node.rules = NodeConfig((Rule(None, DYNAMIC),))
+    node.start()
+    cut(node.machine, 0, 1, 2)
+    node.machine.xid(0, 94, gpu_instance=only_instance(node), compute_instance=0)
+    node.published.becomes(lambda: "xid=94" in str(node.taints()))
+    hit = {name for name, found in node.taints().items() if "xid=94:NoSchedule" in found}
+    of_gpu = {device["name"] for device in node.published.devices() if node.name(0) in device["name"]}
+    assert {name for name in hit if "-1g-" in name} == {f"{node.name(0)}-mig-1g-10gb-2"}
+    assert f"{node.name(0)}-mig-3g-40gb-0" in hit
+    assert hit < of_gpu, "partitions beside it take new pods"

@@ -1,18 +1,10 @@
 """Which devices are allocated is read from the claims of the node's pods, and from no others."""
 
-from pathlib import Path
-
 import pytest
 
 from controller.observe.allocations import allocated_devices
 from tests.clusters import EmbeddedApiServer, Forbidden, KubeClient
 from tests.controller.allocated import PODS, POOL, allocate, bind_pod
-
-
-@pytest.fixture
-def client(server: EmbeddedApiServer, tmp_path: Path) -> KubeClient:
-    return KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
-
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
 

@@ -53,7 +53,7 @@ def test_all_devices_are_tainted_while_it_offers_gpus_and_people_are_told_once(g
     scene = Scene(guard, "taint")
     both = node_with("nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "cpu")
     gone = {"status": {"capacity": {"nvidia.com/gpu": "0"}}}
-    scene.observer.check()
+    scene.check()
     for node, value in ((gone, ""), (both, "gpu"), (both, "gpu"), (gone, ""), ({}, "")):
         scene.device_plugin.seen(node)
         assert scene.taints() == ({(TAINT_DEVICE_PLUGIN, value, "NoSchedule")} if value else set())
@@ -68,7 +68,7 @@ def test_all_devices_are_tainted_while_it_offers_gpus_and_people_are_told_once(g
 
 def test_nothing_is_offered_where_that_is_asked_for(guard: Guard) -> None:
     scene = Scene(guard, "withhold")
-    scene.observer.check()
+    scene.check()
     scene.device_plugin.seen(node_with("nvidia.com/gpu"))
     assert scene.count() == 0
     assert [held.reason for held in scene.all[-1].withheld] == [BESIDE_DEVICE_PLUGIN] * 8

@@ -22,7 +22,7 @@ class Guest(Observed):
         """Look once; the events that this has brought."""
         self.now = now or self.now
         before = len(self.events.posted)
-        self.observer.check()
+        self.check()
         return [reason for _, reason, _ in self.events.posted[before:]]
 
     def tainted(self) -> list[str]:

@@ -1,23 +1,14 @@
 """The inventory is looked at again and again, and nothing is offered that was not seen."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from controller.publish.restore_missing import recalled
-from tests.controller.mig_node import BALANCED, WHOLE
+from tests.controller.mig_node import BALANCED, HIDDEN, WHOLE
 from tests.controller.observed import Observed
 from tests.gpus import TAINT_BLOCKED, BlockedPlacement, Device, GpuPolicy, Guard, NodeConfig, NodeState, Rule
 
 FIRST = "gpu-0000-1b-00-0"
 NO_DRIVER = ("gpu.nvidia.com/driver-not-loaded", "NoSchedule")
-
-
-@pytest.fixture
-def guard() -> Iterator[Guard]:
-    one = Guard(1.0)
-    yield one
-    one.close()
 
 
 @pytest.fixture
@@ -35,24 +26,24 @@ def taints(devices: tuple[Device, ...]) -> set[tuple[str, str]]:
 
 def test_nothing_is_offered_without_a_driver_and_everything_once_it_is_there(node: Observed) -> None:
     node.machine.driver_gone()
-    node.observer.check()
-    node.observer.check()
+    node.check()
+    node.check()
     assert [(one.devices, one.knows_nothing) for one in node.all] == [((), True)] * 2
 
     node.machine.driver_back()
-    node.observer.check()
+    node.check()
 
     assert [len(devices) for devices in node.offered] == [0, 0, 8]
 
 
 def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Observed) -> None:
-    node.observer.check()
+    node.check()
     node.machine.driver_gone()
 
-    node.observer.check()
-    node.observer.check()
+    node.check()
+    node.check()
     node.machine.driver_back()
-    node.observer.check()
+    node.check()
 
     before, *away, after = node.all
     published = [recalled(one, before.devices, before.counter_sets).devices for one in away]
@@ -64,10 +55,10 @@ def test_what_was_offered_stays_with_a_taint_while_the_driver_is_away(node: Obse
 
 
 def test_the_rules_of_the_node_decide_and_are_asked_at_each_look(node: Observed) -> None:
-    node.rules = one_rule(GpuPolicy("hidden"), "gpu.index > 5")
-    node.observer.check()
-    node.rules = one_rule(GpuPolicy("hidden"), "gpu.index > 6")
-    node.observer.check()
+    node.rules = one_rule(HIDDEN, "gpu.index > 5")
+    node.check()
+    node.rules = one_rule(HIDDEN, "gpu.index > 6")
+    node.check()
 
     assert [len(devices) for devices in node.offered] == [6, 7]
 
@@ -75,7 +66,7 @@ def test_the_rules_of_the_node_decide_and_are_asked_at_each_look(node: Observed)
 def test_nothing_is_offered_before_the_plugin_has_told_what_it_holds(guard: Guard) -> None:
     node = Observed(guard, state=None)
     node.rules = one_rule(BALANCED)
-    node.observer.check()
+    node.check()
     assert node.all == []
 
     node.observer.plugin_reports(NodeState((FIRST,)))
@@ -85,10 +76,10 @@ def test_nothing_is_offered_before_the_plugin_has_told_what_it_holds(guard: Guar
 
 
 def test_what_the_plugin_tells_counts_at_once_and_at_later_looks(node: Observed) -> None:
-    node.observer.check()
+    node.check()
     block = BlockedPlacement(node.machine.pci(0), None, "in-use", "")
     node.observer.plugin_reports(NodeState((), (block,)))
-    node.observer.check()
+    node.check()
     node.observer.plugin_reports(NodeState())
 
     assert [taints(devices) for devices in node.offered] == [
@@ -102,38 +93,36 @@ def test_what_the_plugin_tells_counts_at_once_and_at_later_looks(node: Observed)
 def test_a_gpu_that_is_withheld_is_an_event_once_and_again_when_the_reason_changes(guard: Guard) -> None:
     node = Observed(guard, "dgx-a100")
     node.rules = one_rule(BALANCED, "gpu.index == 0")
-    node.observer.check()
-    node.observer.check()
+    node.check()
+    node.check()
 
     [(kind, reason, message)] = node.events.posted
     assert (kind, reason) == ("Warning", "GpuWithheld")
     assert str(node.machine.pci(0)) in message
     assert "reset" in message
 
-    node.rules = one_rule(GpuPolicy("hidden"), "gpu.index == 0")
-    node.observer.check()
+    node.rules = one_rule(HIDDEN, "gpu.index == 0")
+    node.check()
     node.rules = one_rule(WHOLE)
-    node.observer.check()
-    node.rules = one_rule(GpuPolicy("hidden"), "gpu.index == 0")
-    node.observer.check()
+    node.check()
+    node.rules = one_rule(HIDDEN, "gpu.index == 0")
+    node.check()
     assert [kind for kind, _, _ in node.events.posted] == ["Warning", "Normal", "Normal"]
 
 
-def test_gpus_that_hang_or_are_lost_are_tainted_but_not_one_that_the_plugin_works_on(
-    node: Observed,
-) -> None:
-    node.observer.check()
+def test_gpus_that_hang_or_are_lost_are_tainted_but_not_one_that_the_plugin_works_on(node: Observed) -> None:
+    node.check()
     busy, other, lost = (node.machine.pci(index) for index in range(3))
     node.machine.hang("name", gpu=0)
     node.machine.hang("name", gpu=1)
     node.machine.lose(2)
     node.observer.plugin_reports(NodeState(busy=(busy,)))
 
-    node.observer.check()
+    node.check()
     node.observer.plugin_reports(NodeState())
     assert {device.pci for device in node.offered[-1] if device.taints} == {other, lost}
     assert node.metrics.registry.get_sample_value("gpu_dra_nvml_failures_total", {"reason": "lost"})
 
-    node.observer.check()
+    node.check()
     assert {device.pci for device in node.offered[-1] if device.taints} == {busy, other, lost}
     node.machine.heal()

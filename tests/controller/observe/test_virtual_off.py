@@ -30,7 +30,7 @@ def host(tmp_path: Path, guard: Guard) -> Host:
 
 
 def test_they_are_told_once_it_is_known_what_claims_hold_and_without_the_gpu_of_a_claim(host: Host) -> None:
-    host.observer.check()
+    host.check()
     assert host.wanted == []
     host.observer.plugin_reports(NodeState(held=("gpu-0000-17-00-0-vfio",)))
     assert host.wanted[-1] == {SECOND}

@@ -4,12 +4,12 @@ import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from controller.plugin.grpc_call import CallFailed, GrpcCall
+from kubeletplugin.kubelet.wire.server import stream_method
 from proto import node_state_v1_pb2 as v1
 from tests.kubeletplugin.fake_kubelet import short_folder
 
@@ -27,14 +27,9 @@ class Server:
         self.ended = threading.Event()
         self.hold = threading.Event()
         self.hold.set()
-        method = grpc.unary_stream_rpc_method_handler(
-            self._watch,
-            request_deserializer=v1.WatchRequest.FromString,
-            response_serializer=v1.State.SerializeToString,
-        )
         self._server = grpc.server(ThreadPoolExecutor(2))
-        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {"Watch": method}
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a.Service", handlers),))
+        methods = {"Watch": stream_method(self._watch, v1.WatchRequest, v1.State)}
+        self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("a.Service", methods)])
         self._server.add_insecure_port(f"unix:{path}")
         self._server.start()
 

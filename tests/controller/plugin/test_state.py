@@ -82,7 +82,7 @@ def test_a_plugin_that_tells_nonsense_is_asked_again_and_the_watch_goes_on(tmp_p
     nonsense.blocked.add(pci_bus_id="nonsense")
     with FakePlugin(tmp_path / "dra.sock", state=nonsense) as plugin, watching(tmp_path) as told:
         with plugin.changed:
-            assert plugin.changed.wait_for(lambda: plugin.state_calls >= 2, 10)
+            assert plugin.changed.wait_for(lambda: len(plugin.controllers) >= 2, 10)
         plugin.tell(held("a"))
         assert told.comes_to(("a",))
 

@@ -17,29 +17,26 @@ FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00
 NEVER = 3600.0
 
 
-class Asking:
-    """What asks, running, and what it told."""
-
-    def __init__(self, sockets: tuple[Path, ...], again_seconds: float) -> None:
-        self.failures: Queue[tuple[PciAddress, str]] = Queue()
-        self.turned_on: Queue[None] = Queue()
-        self.asking = VirtualFunctionRequests(
-            lambda: sockets,
-            lambda pci, why: self.failures.put((pci, why)),
-            lambda: self.turned_on.put(None),
-            again_seconds,
-        )
+Asking = tuple[VirtualFunctionRequests, Queue[tuple[PciAddress, str]], Queue[None]]
 
 
 @contextmanager
 def asking(*sockets: Path, again_seconds: float = NEVER) -> Iterator[Asking]:
-    found = Asking(sockets, again_seconds)
-    thread = threading.Thread(target=found.asking.run)
+    """What asks, running, with the failures that it tells, and how often it told that some were turned on."""
+    failures: Queue[tuple[PciAddress, str]] = Queue()
+    turned_on: Queue[None] = Queue()
+    one = VirtualFunctionRequests(
+        lambda: sockets,
+        lambda pci, why: failures.put((pci, why)),
+        lambda: turned_on.put(None),
+        again_seconds,
+    )
+    thread = threading.Thread(target=one.run)
     thread.start()
     try:
-        yield found
+        yield one, failures, turned_on
     finally:
-        found.asking.stop()
+        one.stop()
         thread.join(10)
         assert not thread.is_alive()
 
@@ -51,36 +48,36 @@ def plugin(tmp_path: Path) -> Iterator[FakePlugin]:
 
 
 def test_each_gpu_is_asked_for_once(tmp_path: Path, plugin: FakePlugin) -> None:
-    with asking(tmp_path / "dra.sock") as one:
-        one.asking.set_wanted(frozenset({FIRST}))
-        one.turned_on.get(timeout=10)
-        one.asking.set_wanted(frozenset({FIRST}))
-        one.asking.set_wanted(frozenset({FIRST, SECOND}))
-        one.turned_on.get(timeout=10)
+    with asking(tmp_path / "dra.sock") as (one, failures, turned_on):
+        one.set_wanted(frozenset({FIRST}))
+        turned_on.get(timeout=10)
+        one.set_wanted(frozenset({FIRST}))
+        one.set_wanted(frozenset({FIRST, SECOND}))
+        turned_on.get(timeout=10)
 
         assert plugin.enabled == [str(FIRST), str(SECOND)]
-        assert one.failures.empty()
+        assert failures.empty()
 
 
 def test_a_failure_is_told_once_and_asked_for_again(tmp_path: Path, plugin: FakePlugin) -> None:
     plugin.failure = "it is in use"
-    with asking(tmp_path / "dra.sock", again_seconds=0.01) as one:
-        one.asking.set_wanted(frozenset({FIRST}))
-        assert one.failures.get(timeout=10) == (FIRST, "it is in use")
+    with asking(tmp_path / "dra.sock", again_seconds=0.01) as (one, failures, turned_on):
+        one.set_wanted(frozenset({FIRST}))
+        assert failures.get(timeout=10) == (FIRST, "it is in use")
         with plugin.changed:
             assert plugin.changed.wait_for(lambda: len(plugin.enabled) >= 3, 10)
             plugin.failure = ""
-        one.turned_on.get(timeout=10)
+        turned_on.get(timeout=10)
 
-    assert one.failures.empty()
+    assert failures.empty()
 
 
 def test_a_plugin_that_is_not_there_is_no_failure_and_is_found_when_it_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.plugin.virtual_functions._NOBODY_SECONDS", 0.05)
-    with asking(tmp_path / "dra.sock") as one:
-        one.asking.set_wanted(frozenset({FIRST}))
+    with asking(tmp_path / "dra.sock") as (one, failures, turned_on):
+        one.set_wanted(frozenset({FIRST}))
         with FakePlugin(tmp_path / "dra.sock", state=v1.State()):
-            one.turned_on.get(timeout=10)
-        assert one.failures.empty()
+            turned_on.get(timeout=10)
+        assert failures.empty()

@@ -9,9 +9,9 @@ from controller.preemptor.lease import Lease
 from controller.preemptor.preemptor import Behaviour, Preemptor
 from controller.preemptor.steps_aside import SchedulerPreempts, Setting
 from controller.preemptor.watch import Kind, Stored, Watch
+from tests.clock import Clock
 from tests.clusters import EventRecorder, Metrics, Reference
 from tests.controller.preemptor.scene import Scene
-from tests.controller.preemptor.test_lease import Clock
 from tests.gpus import EventReason
 
 _STORED: dict[Kind, tuple[str, str]] = {
@@ -23,6 +23,16 @@ _STORED: dict[Kind, tuple[str, str]] = {
     "budgets": ("poddisruptionbudgets", "policy"),
     "taint_rules": ("devicetaintrules", "resource.k8s.io"),
 }
+
+
+class Ticking(Clock):
+    """A clock of which each look takes ``step`` seconds."""
+
+    step = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
 
 
 class Heard(EventRecorder):
@@ -48,7 +58,7 @@ class Played:
         scheduler: Setting = "no",
     ) -> None:
         self.scene = scene
-        self.clock, self.cpu = Clock(), Clock()
+        self.clock, self.cpu = Clock(1000.0), Ticking()
         self.heard = Heard()
         stop = threading.Event()
         self.lease = Lease(scene.client, "gpu-dra", "preemptor", identity, stop, clock=self.clock)

@@ -85,14 +85,15 @@ class Scene:
         path = f"{collection}/{item['metadata']['name']}"
         self.server.replace(f"{path}/status", {**self.client.get(path), "status": status})
 
-    def ends(self, name: str) -> None:
+    def ends(self, name: str, *, freed: bool = True) -> None:
         """Let a pod end, and free its claim, as the kubelet and the claim controller do."""
         self.client.patch(
             f"{PODS}/{name}", {"metadata": {"finalizers": None}}, "application/merge-patch+json"
         )
         if name in self.names():
             self.server.delete(f"{PODS}/{name}")
-        self.status(self.client.get(f"{CLAIMS}/{name}"), {}, CLAIMS)
+        if freed:
+            self.status(self.client.get(f"{CLAIMS}/{name}"), {}, CLAIMS)
 
     def pod(self, name: str) -> Object:
         """A pod as it is stored."""

@@ -3,8 +3,8 @@
 import pytest
 
 from controller.preemptor.evict import Allowance, Carried, Evictor
+from tests.clock import Clock
 from tests.controller.preemptor.scene import CLAIMS, Object, Scene
-from tests.controller.preemptor.test_lease import Clock
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ def pod(name: str, **metadata: Any) -> Object:
     return {"metadata": about, "spec": {"priority": 1}, "status": {"phase": "Running"}}
 
 
+ENDING = pod("victim", deletionTimestamp="2026-11-01T00:00:00Z")
 FREED: Object = {
     "metadata": {"namespace": "team", "name": "freed", "uid": "freed"},
     "spec": {},
@@ -52,17 +53,15 @@ def test_in_a_dry_run_the_victims_count_as_ending_only_as_long_as_the_room_is_ke
 
 
 def test_it_is_open_while_a_victim_ends_and_lost_if_it_does_not() -> None:
-    ending = pod("victim", deletionTimestamp="2026-11-01T00:00:00Z")
-    assert judged(kept(), pod("urgent"), ending, now=99) is None
-    assert judged(kept(), pod("urgent"), ending, now=100) == "stuck"
+    assert judged(kept(), pod("urgent"), ENDING, now=99) is None
+    assert judged(kept(), pod("urgent"), ENDING, now=100) == "stuck"
 
 
 def test_a_victim_that_does_not_end_counts_as_staying() -> None:
     rooms = kept()
-    ending = pod("victim", deletionTimestamp="2026-11-01T00:00:00Z")
-    rooms.give_up_on([ending])
+    rooms.give_up_on([ENDING])
 
-    assert rooms.overlaid([ending]) == [pod("victim")]
+    assert rooms.overlaid([ENDING]) == [pod("victim")]
     assert rooms.stuck() == {"victim"}
     rooms.forget({"urgent"})
     assert not rooms.stuck()

@@ -2,32 +2,36 @@
 
 import threading
 
+import pytest
+
 from controller.preemptor.lease import DURATION_SECONDS, RENEW_SECONDS, Lease
+from tests.clock import Clock
 from tests.controller.preemptor.scene import Scene
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/gpu-dra/leases/preemptor"
 
 
-class Clock:
-    """A clock that the test sets; each look at it takes ``step`` seconds."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now = now
-        self.step = 0.0
-
-    def __call__(self) -> float:
-        self.now += self.step
-        return self.now
+def replica(scene: Scene, identity: str, clock: Clock) -> Lease:
+    return Lease(scene.client, "gpu-dra", "preemptor", identity, threading.Event(), clock=clock)
 
 
-def replica(scene: Scene, identity: str, clock: Clock, stop: threading.Event | None = None) -> Lease:
-    return Lease(scene.client, "gpu-dra", "preemptor", identity, stop or threading.Event(), clock=clock)
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1000.0)
 
 
-def test_whoever_cannot_renew_it_stops_before_the_other_starts(scene: Scene) -> None:
-    clock = Clock()
+@pytest.fixture
+def two(scene: Scene, clock: Clock) -> tuple[Lease, Lease]:
+    """Two replicas, of which the first has begun."""
     one, other = replica(scene, "one", clock), replica(scene, "other", clock)
     one.try_once()
+    return one, other
+
+
+def test_whoever_cannot_renew_it_stops_before_the_other_starts(
+    scene: Scene, clock: Clock, two: tuple[Lease, Lease]
+) -> None:
+    one, other = two
     other.try_once()
 
     clock.now += RENEW_SECONDS
@@ -39,10 +43,10 @@ def test_whoever_cannot_renew_it_stops_before_the_other_starts(scene: Scene) -> 
     assert scene.client.get(PATH)["spec"]["leaseTransitions"] == 1
 
 
-def test_a_replica_with_another_time_of_day_only_counts_its_own_seconds(scene: Scene) -> None:
-    clock = Clock()
-    one, other = replica(scene, "one", clock), replica(scene, "other", clock)
-    one.try_once()
+def test_a_replica_with_another_time_of_day_only_counts_its_own_seconds(
+    scene: Scene, clock: Clock, two: tuple[Lease, Lease]
+) -> None:
+    _, other = two
     stored = scene.client.get(PATH)
     stored["spec"] |= dict.fromkeys(("renewTime", "acquireTime"), "2001-01-01T00:00:00.000000Z")
     scene.client.replace(PATH, stored)
@@ -54,9 +58,8 @@ def test_a_replica_with_another_time_of_day_only_counts_its_own_seconds(scene: S
     assert other.is_held()
 
 
-def test_a_holder_that_renews_it_keeps_it(scene: Scene) -> None:
-    clock = Clock()
-    one, other = replica(scene, "one", clock), replica(scene, "other", clock)
+def test_a_holder_that_renews_it_keeps_it(clock: Clock, two: tuple[Lease, Lease]) -> None:
+    one, other = two
     for _ in range(10):
         one.try_once()
         other.try_once()
@@ -65,9 +68,8 @@ def test_a_holder_that_renews_it_keeps_it(scene: Scene) -> None:
     assert (one.is_held(), other.is_held()) == (True, False)
 
 
-def test_it_is_lost_at_once_when_somebody_else_has_written_it(scene: Scene) -> None:
-    one = replica(scene, "one", Clock())
-    one.try_once()
+def test_it_is_lost_at_once_when_somebody_else_has_written_it(scene: Scene, two: tuple[Lease, Lease]) -> None:
+    one, _ = two
     stored = scene.client.get(PATH)
     stored["spec"]["holderIdentity"] = "other"
     scene.client.replace(PATH, stored)
@@ -87,7 +89,7 @@ def test_a_replica_that_stops_gives_it_to_the_next(scene: Scene) -> None:
 
     one = Lease(scene.client, "gpu-dra", "preemptor", "one", stop, changed)
     one.run()
-    other = replica(scene, "other", Clock())
+    other = replica(scene, "other", Clock(1000.0))
     other.try_once()
 
     assert told == [True]

@@ -10,6 +10,7 @@ from controller.preemptor import decisions
 from controller.preemptor.kept import END_SECONDS
 from controller.preemptor.pending import Exempt, named
 from controller.preemptor.preemptor import REST, ROUND_SECONDS, SHORT_SECONDS, Behaviour
+from controller.preemptor.steps_aside import Setting
 from kubernetes_rules.preemption.victims import best_victims
 from tests.controller.preemptor.played import Played
 from tests.controller.preemptor.scene import CLAIMS, PODS, Scene
@@ -17,6 +18,8 @@ from tests.gpus import EventReason
 
 MADE, LOST, REFUSED = EventReason.ROOM_MADE, EventReason.ROOM_LOST, EventReason.ROOM_REFUSED
 UNJUDGED, PREEMPTED = EventReason.ROOM_NOT_JUDGED, EventReason.PREEMPTED_FOR_DEVICES
+EVERYBODY, WITHOUT_BATCH = {"notebook", "batch", "urgent"}, {"notebook", "urgent"}
+BUDGETS = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
 
 
 @pytest.fixture
@@ -28,13 +31,20 @@ def full(scene: Scene) -> Scene:
     return scene
 
 
+def acted(full: Scene, behaviour: Behaviour | None = None) -> Played:
+    """The preemptor after its first round, in which there is an urgent pod."""
+    full.waits("urgent", 10)
+    played = Played(full, behaviour)
+    played.round()
+    return played
+
+
 def budget(scene: Scene, name: str, allowed: int, **labels: str) -> None:
-    path = "/apis/policy/v1/namespaces/team/poddisruptionbudgets"
     spec = {"minAvailable": 1, "selector": {"matchLabels": labels}}
-    stored = scene.server.create(path, {"metadata": {"name": name}, "spec": spec})
+    stored = scene.server.create(BUDGETS, {"metadata": {"name": name}, "spec": spec})
     counts = {"currentHealthy": 1, "desiredHealthy": 1 - allowed, "expectedPods": 1}
     generation = stored["metadata"].get("generation", 1)
-    scene.status(stored, {"disruptionsAllowed": allowed, "observedGeneration": generation, **counts}, path)
+    scene.status(stored, {"disruptionsAllowed": allowed, "observedGeneration": generation, **counts}, BUDGETS)
 
 
 def labelled(scene: Scene, name: str, **labels: str) -> None:
@@ -42,11 +52,9 @@ def labelled(scene: Scene, name: str, **labels: str) -> None:
 
 
 def test_the_pod_of_the_lowest_priority_goes_and_everybody_is_told(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
+    played = acted(full)
 
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
     assert (played.told(MADE), played.told(PREEMPTED)) == ({"urgent"}, {"batch"})
     assert played.text(MADE) == "evicted team/batch on node node-a for the devices of this pod"
     assert "for the pod team/urgent of priority 10" in played.text(PREEMPTED)
@@ -74,19 +82,23 @@ def test_an_event_names_no_pod_of_another_namespace() -> None:
     assert named(pods[1:2], "team") == "1 pod of other namespaces"
 
 
+def waits(full: Scene) -> None:
+    full.waits("urgent", 10)
+
+
 def never(full: Scene) -> None:
     never = {"metadata": {"name": "of-10"}, "value": 10, "preemptionPolicy": "Never"}
     full.server.create("/apis/scheduling.k8s.io/v1/priorityclasses", never)
-    full.waits("urgent", 10)
+    waits(full)
 
 
 def fits(full: Scene) -> None:
     full.node("node-b")
-    full.waits("urgent", 10)
+    waits(full)
 
 
 def unmade(full: Scene) -> None:
-    full.waits("urgent", 10)
+    waits(full)
     full.server.delete(f"{CLAIMS}/urgent")
 
 
@@ -95,9 +107,10 @@ NOBODY_GOES: dict[str, Callable[[Scene], object]] = {
     "its priority is lower": lambda full: full.waits("urgent", 0),
     "it never preempts": never,
     "it fits now": fits,
-    "its namespace is exempt": lambda full: full.waits("urgent", 10),
-    "its class is exempt": lambda full: full.waits("urgent", 10),
+    "its namespace is exempt": waits,
+    "its class is exempt": waits,
     "its claim is not made": unmade,
+    "the scheduler makes room": waits,
 }
 EXEMPT = {
     "its namespace is exempt": Exempt(namespaces=frozenset({"team"})),
@@ -108,16 +121,16 @@ EXEMPT = {
 @pytest.mark.parametrize("why", NOBODY_GOES)
 def test_nobody_goes(full: Scene, why: str) -> None:
     NOBODY_GOES[why](full)
-    played = Played(full, Behaviour(EXEMPT.get(why, Exempt())))
+    scheduler: Setting = "yes" if why == "the scheduler makes room" else "no"
+    played = Played(full, Behaviour(EXEMPT.get(why, Exempt())), scheduler=scheduler)
     played.round()
 
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == EVERYBODY
     assert played.heard.posted == []
 
 
 def test_a_pod_that_is_exempt_does_not_go(full: Scene) -> None:
-    full.waits("urgent", 10)
-    Played(full, Behaviour(Exempt(priority_classes=frozenset({"of-1"})))).round()
+    acted(full, Behaviour(Exempt(priority_classes=frozenset({"of-1"}))))
 
     assert full.names() == {"batch", "urgent"}
 
@@ -126,10 +139,9 @@ def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(
     played = Played(full)
     played.round()
     full.waits("urgent", 10)
-    full.client.patch(f"{PODS}/batch", {"metadata": {"finalizers": None}}, "application/merge-patch+json")
-    full.server.delete(f"{PODS}/batch")
+    full.ends("batch", freed=False)
     due = played.round()
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
     # Nobody frees it: somebody may have to go after all.
     assert due == pytest.approx(END_SECONDS)
@@ -141,8 +153,8 @@ def test_nobody_goes_while_the_claim_of_a_pod_that_has_just_gone_is_being_freed(
 @pytest.mark.parametrize(
     ("message", "left"),
     [
-        ("node node-a: timed out trying to allocate devices", {"notebook", "urgent"}),
-        ("request gpu: the selector fails", {"notebook", "batch", "urgent"}),
+        ("node node-a: timed out trying to allocate devices", WITHOUT_BATCH),
+        ("request gpu: the selector fails", EVERYBODY),
     ],
 )
 def test_a_pod_for_which_the_scheduler_ran_out_of_time_is_refused_as_well(
@@ -175,18 +187,15 @@ def test_a_budget_that_protects_everybody_is_kept_until_it_allows_it(full: Scene
     for name in ("batch", "notebook"):
         labelled(full, name, app="db")
     budget(full, "db", 0, app="db")
-    full.waits("urgent", 10)
-    played = Played(full)
+    played = acted(full)
     played.round()
-    played.round()
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == EVERYBODY
     assert [(name, word) for name, word, _ in played.heard.posted] == [("urgent", "RoomRefused")]
 
-    stored = full.client.get("/apis/policy/v1/namespaces/team/poddisruptionbudgets/db")
-    status = {**stored["status"], "disruptionsAllowed": 1}
-    full.status(stored, status, "/apis/policy/v1/namespaces/team/poddisruptionbudgets")
+    stored = full.client.get(f"{BUDGETS}/db")
+    full.status(stored, {**stored["status"], "disruptionsAllowed": 1}, BUDGETS)
     played.round()
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
 
 def test_an_eviction_that_the_api_server_refuses_is_tried_again_later(full: Scene) -> None:
@@ -195,23 +204,21 @@ def test_an_eviction_that_the_api_server_refuses_is_tried_again_later(full: Scen
     played = Played(full)
     due = played.round()
     played.round()
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == EVERYBODY
     assert played.told(REFUSED) == {"urgent"}
 
     assert 0 < due <= 10
     played.clock.now += 10
     played.round()
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
 
 def test_a_victim_that_does_not_end_makes_another_one_go(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
+    played = acted(full)
     played.clock.now += END_SECONDS
     due = played.round()
     assert "team/batch did not end on node node-a" in played.text(LOST)
-    assert full.names() == {"notebook", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
     played.clock.now += due
     played.round()
@@ -237,19 +244,11 @@ def test_evictions_are_limited_and_the_most_important_pod_comes_first(scene: Sce
 
 
 def test_the_next_replica_does_not_evict_again_for_a_room_that_is_being_made(full: Scene) -> None:
-    full.waits("urgent", 10)
-    Played(full, identity="one").round()
+    acted(full)
     full.server.delete("/apis/coordination.k8s.io/v1/namespaces/gpu-dra/leases/preemptor")
     Played(full, identity="other").round()
 
-    assert full.names() == {"notebook", "urgent"}
-
-
-def test_it_makes_no_room_where_the_scheduler_does(full: Scene) -> None:
-    full.waits("urgent", 10)
-    Played(full, scheduler="yes").round()
-
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == WITHOUT_BATCH
 
 
 def test_it_waits_while_pods_end_that_the_scheduler_has_evicted_for_the_pod(full: Scene) -> None:
@@ -261,7 +260,7 @@ def test_it_waits_while_pods_end_that_the_scheduler_has_evicted_for_the_pod(full
     full.server.delete(f"{PODS}/beside")
     Played(full).round()
 
-    assert full.names() == {"notebook", "batch", "urgent"}
+    assert full.names() == EVERYBODY
 
 
 def names_after(scene: Scene, played: Played, rounds: int) -> set[str]:
@@ -292,9 +291,7 @@ def test_a_dry_run_evicts_nobody_and_names_whom_a_real_run_evicts(scene: Scene) 
 
 
 def test_with_nomination_the_pod_says_for_which_node_it_waits(full: Scene) -> None:
-    full.waits("urgent", 10)
-    played = Played(full, Behaviour(nominate=True))
-    played.round()
+    played = acted(full, Behaviour(nominate=True))
     assert full.pod("urgent")["status"]["nominatedNodeName"] == "node-a"
 
     played.clock.now += END_SECONDS
@@ -343,9 +340,7 @@ def test_a_pod_whose_selectors_take_long_is_judged_in_steps_and_keeps_nobody_wai
     monkeypatch.setattr("kubernetes_rules.cel.selector.time.thread_time", lambda: next(ticks))
     costly = ["device.driver != 'other'", "device.driver != 'another'", "device.driver != 'nobody'"]
     full.waits("costly", 20, selectors=costly)
-    full.waits("urgent", 10)
-    played = Played(full)
-    played.round()
+    played = acted(full)
     assert (played.told(MADE), played.told(UNJUDGED)) == ({"urgent"}, {"costly"})
     assert "most of it the selector \"device.driver != 'other'\"" in played.text(UNJUDGED)
 

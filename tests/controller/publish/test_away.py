@@ -1,6 +1,5 @@
 """A GPU that a virtual machine has is held, not lost: nothing of what is published moves or changes."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ class Node:
 
     def look(self) -> list[Object]:
         """Look, publish, and give what is stored then."""
-        self.seen.observer.check()
+        self.seen.check()
         self.seen.discovery.close()
         seen = Seen(self.seen.all[-1], frozenset(self.held), self.slices)
         self.remembered = self.changeover.step(self.remembered, seen)
@@ -69,29 +68,19 @@ class Node:
         self.kernel.write(self.sysfs / "bus/pci/drivers_probe", pci, SECONDS)
         assert (function / "driver").readlink().name == driver
 
+    def devices(self) -> list[Object]:
+        """What is published, in its order."""
+        return [device for one in self.slices for device in one["spec"].get("devices", ())]
+
     def names(self) -> list[str]:
-        """The devices that are published, in their order."""
-        return [device["name"] for one in self.slices for device in one["spec"].get("devices", ())]
+        return [device["name"] for device in self.devices()]
 
     def taints(self) -> set[str]:
-        """The taints of any of them."""
-        return {
-            taint["key"]
-            for one in self.slices
-            for device in one["spec"].get("devices", ())
-            for taint in device.get("taints", ())
-        }
+        return {taint["key"] for device in self.devices() for taint in device.get("taints", ())}
 
     def vfio(self, gpu: int) -> str:
         """The name of a GPU for a virtual machine."""
         return f"{gpu_device_name(self.gpus[gpu])}-vfio"
-
-
-@pytest.fixture
-def guard() -> Iterator[Guard]:
-    one = Guard(2.0)
-    yield one
-    one.close()
 
 
 @pytest.fixture(params=[ALL_KINDS, ALONE], ids=["beside its other forms", "alone"])

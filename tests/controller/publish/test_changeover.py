@@ -8,7 +8,7 @@ from controller.publish.changeover import Published, Seen, is_whole, published
 from driver.devices.region import overlap
 from driver.devices.taints import TAINT_CHANGING, TAINT_LOST
 from driver.policy.offers import Doubt
-from tests.clusters import Backoff, with_blocked
+from tests.clusters import Backoff
 from tests.controller import mig_node
 from tests.controller.mig_node import (
     BALANCED,
@@ -33,7 +33,7 @@ from tests.gpus import (
     Device,
     FakeMachine,
     GpuPolicy,
-    NodeState,
+    Inventory,
     Offers,
     Region,
     SharedOffer,
@@ -42,6 +42,9 @@ from tests.gpus import (
 
 FIRST, SECOND = (gpu.pci for gpu in mig_node.inventory().gpus)
 EMPTY = Offers((), ())
+THERE, WANTED = offers(DYNAMIC), offers(BALANCED)
+"""What is stored in most tests, and what is wanted instead."""
+NEW = names(WANTED.devices)
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 CLAIMED = frozenset({IN_USE})
 # A stored partition without counters does not say how large it is.
@@ -51,7 +54,6 @@ REGIONS = {
     for device in offers(form).devices
 }
 PLACE = REGIONS[IN_USE]
-FORBIDDEN = ApiError("forbidden")
 AGAIN = Backoff(0.0, 0.0)
 
 
@@ -60,111 +62,72 @@ def is_kept_free(pool: Pool) -> bool:
     return not any(overlap(REGIONS[device.name], PLACE) for device in pool.free())
 
 
-@pytest.mark.parametrize(("before", "after"), [(WHOLE, DYNAMIC), (WHOLE, OFF), (SMALL, DYNAMIC)])
-def test_where_nothing_goes_away_the_new_devices_come_at_once_without_a_look(
-    before: GpuPolicy, after: GpuPolicy
+def cut(slices: int = 3, start: int = 4, gpus: int = 2) -> Inventory:
+    """The GPUs after an admin has made a partition on the first."""
+    machine = FakeMachine.open("hgx-h100")
+    mig_node.cut(machine, 0, slices, start)
+    return mig_node.seen(machine, gpus)
+
+
+WHOLE_SHARED = replace(WHOLE, shared=(SLICED,))
+ALONE = "gpu-0000-1b-00-0-static-3g-40gb-4"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "in_use"),
+    [
+        (offers(WHOLE), THERE, ""),
+        (offers(WHOLE), offers(OFF), ""),
+        (offers(SMALL), THERE, ""),
+        (EMPTY, THERE, ""),
+        (THERE, offers(DYNAMIC, of=mig_node.inventory(gpus=1)), ""),
+        # What an admin does is done.
+        (offers(WHOLE), offers(WHOLE, of=cut()), "gpu-0000-1b-00-0"),
+        (offers(WHOLE_SHARED), offers(WHOLE_SHARED, of=cut()), ""),
+        (offers(WHOLE, of=cut()), offers(WHOLE), ALONE),
+        (EMPTY, offers(WHOLE), ALONE),
+    ],
+)
+def test_where_nothing_goes_away_the_new_devices_come_at_once(
+    before: Offers, after: Offers, in_use: str
 ) -> None:
-    pool = Pool(stored=offers(before))
+    pool = Pool(frozenset({in_use}), stored=before, settle_seconds=3600.0)
 
-    assert pool.step(offers(after)) is None
-    assert pool.becomes(offers(after))
-    assert pool.claims.looks == 0
-
-
-def test_where_nothing_is_stored_the_look_comes_at_once() -> None:
-    pool = Pool(stored=EMPTY, settle_seconds=3600.0)
-
-    assert pool.step(offers(DYNAMIC)) is None
-    assert pool.becomes(offers(DYNAMIC))
-    assert pool.claims.looks == 1
-
-
-def test_where_nothing_is_known_and_claims_cannot_be_read_all_is_published_with_a_taint() -> None:
-    pool = Pool(FORBIDDEN, NOBODY, stored=EMPTY, backoff=AGAIN)
-
-    assert pool.step(offers(DYNAMIC)) == 0.0
-    assert names(pool.devices) == names(offers(DYNAMIC).devices)
-    assert taint_keys(pool.devices) == {(TAINT_CHANGING,)}
-    assert "cannot read claims: forbidden" in pool.remembered.failure
-
-    assert pool.step(offers(DYNAMIC)) is None
-    assert pool.becomes(offers(DYNAMIC))
-    assert not pool.remembered.failure
-
-
-def test_the_place_of_a_claim_whose_device_no_slice_shows_is_kept_free_until_it_ends() -> None:
-    pool = Pool(CLAIMED, CLAIMED, NOBODY, stored=EMPTY, backoff=AGAIN)
-
-    assert pool.step(offers(BALANCED)) == 0.0
-    assert names(pool.devices) == names(offers(BALANCED).devices)
-    assert is_kept_free(pool)
-    assert len(pool.free()) == len(pool.devices) - 1
-
-    assert pool.step(offers(BALANCED)) == 0.0
-    assert pool.step(offers(BALANCED)) is None
-    assert pool.becomes(offers(BALANCED))
+    assert pool.step(after) is None
+    assert pool.becomes(after)
+    assert pool.claims.looks == (not before.devices)
 
 
 def test_a_wipe_needs_no_look_where_all_comes_back_as_it_was() -> None:
-    pool = Pool(stored=offers(DYNAMIC))
-    pool.step(offers(DYNAMIC))
+    pool = Pool(stored=THERE)
+    pool.step(THERE)
 
     pool.stored = []
-    assert pool.step(offers(DYNAMIC)) is None
+    assert pool.step(THERE) is None
 
-    assert pool.becomes(offers(DYNAMIC))
+    assert pool.becomes(THERE)
     assert pool.claims.looks == 0
-
-
-@pytest.mark.parametrize("lost", [slice(None), slice(1, None)], ids=["all", "one of two slices"])
-@pytest.mark.parametrize("steps", range(3))
-def test_a_wipe_at_any_step_hands_out_no_place_of_a_claim(steps: int, lost: slice) -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
-    pool.step(offers(DYNAMIC))
-    for _ in range(steps):
-        pool.step(offers(BALANCED))
-
-    del pool.stored[lost]
-    for _ in range(3):
-        pool.step(offers(BALANCED))
-        assert is_kept_free(pool)
-    assert set(names(offers(BALANCED).devices)) <= set(names(pool.devices))
-
-
-@pytest.mark.parametrize("steps", range(3))
-def test_a_new_controller_goes_on_where_the_old_one_stood(steps: int) -> None:
-    pool = Pool(CLAIMED, CLAIMED, CLAIMED, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
-    for _ in range(steps):
-        pool.step(offers(BALANCED))
-
-    pool.remembered = Published()
-    pool.step(offers(BALANCED))
-    assert is_kept_free(pool)
-    for _ in range(4):
-        pool.step(offers(BALANCED))
-
-    assert pool.becomes(offers(BALANCED))
 
 
 def test_a_taint_for_a_claim_that_the_controller_before_knew_stays_until_a_look() -> None:
     pool = Pool(CLAIMED, stored=EMPTY)
-    pool.step(offers(BALANCED))
+    pool.step(WANTED)
     assert is_kept_free(pool)
 
-    pool.remembered, pool.claims = Published(), Claims(FORBIDDEN)
+    pool.remembered, pool.claims = Published(), Claims(ApiError("forbidden"))
     pool.changeover = replace(pool.changeover, allocated=pool.claims.allocated)
-    pool.step(offers(BALANCED))
+    pool.step(WANTED)
 
     assert is_kept_free(pool)
     assert taint_keys(pool.of(SECOND)) == {()}
 
 
 def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
-    pool = Pool(CLAIMED, stored=offers(BALANCED))
-    pool.step(offers(BALANCED))
+    pool = Pool(CLAIMED, stored=WANTED)
+    pool.step(WANTED)
 
     pool.stored = []
-    seen = Seen(offers(BALANCED), NOBODY, [], mig_node.inventory().gpus, CLAIMED)
+    seen = Seen(WANTED, NOBODY, [], mig_node.inventory().gpus, CLAIMED)
     pool.remembered = pool.changeover.step(pool.remembered, seen)
     pool.stored = slices(pool.remembered.offers)
 
@@ -172,11 +135,11 @@ def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for()
 
 
 def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
-    stored = slices(offers(DYNAMIC))
+    stored = slices(THERE)
 
     assert is_whole(stored, POOL)
     assert not any(is_whole(part, POOL) for part in ([], stored[1:], stored[:1], [*stored, stored[0]]))
-    assert not is_whole([*stored, *slices(offers(DYNAMIC), 2)], POOL)
+    assert not is_whole([*stored, *slices(THERE, 2)], POOL)
 
 
 @pytest.mark.parametrize(
@@ -207,10 +170,10 @@ def test_a_change_is_taint_look_switch(before: GpuPolicy, after: GpuPolicy) -> N
 
 
 def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
-    pool = Pool(stored=offers(DYNAMIC), settle_seconds=3600.0)
+    pool = Pool(stored=THERE, settle_seconds=3600.0)
 
-    pool.step(offers(BALANCED))
-    again = pool.step(offers(BALANCED))
+    pool.step(WANTED)
+    again = pool.step(WANTED)
 
     assert again is not None
     assert 3590 < again <= 3600
@@ -218,47 +181,30 @@ def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
 
 
 def test_a_new_controller_waits_for_schedulers_that_saw_a_pool_in_part() -> None:
-    pool = Pool(stored=offers(DYNAMIC), settle_seconds=3600.0)
+    pool = Pool(stored=THERE, settle_seconds=3600.0)
     pool.stored[0]["spec"]["pool"]["resourceSliceCount"] = 3
 
-    pool.step(offers(DYNAMIC))
+    pool.step(THERE)
 
     assert pool.claims.looks == 0
     assert pool.free() == ()
 
 
 def test_a_claim_is_looked_for_again_later_and_not_at_each_sync() -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
-    pool.step(offers(BALANCED))
-    again = pool.step(offers(BALANCED))
-    pool.step(offers(BALANCED))
+    pool = Pool(CLAIMED, stored=THERE)
+    pool.step(WANTED)
+    again = pool.step(WANTED)
+    pool.step(WANTED)
 
     assert again is not None
     assert 0.9 < again <= 2.0
     assert pool.claims.looks == 1
 
 
-@pytest.mark.parametrize("way", ["allocated", "held"])
-def test_a_claim_keeps_its_device_and_no_other(way: str) -> None:
-    answer, held = (CLAIMED, NOBODY) if way == "allocated" else (NOBODY, CLAIMED)
-    pool = Pool(answer, answer, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
-    for _ in range(2):
-        pool.step(offers(BALANCED), held)
-
-    assert names(pool.devices) == [*names(offers(BALANCED).devices), IN_USE]
-    assert [name for name in names(pool.devices) if name not in names(pool.free())] == [
-        *(device.name for device in offers(BALANCED).devices if overlap(device.regions, PLACE)),
-        IN_USE,
-    ]
-    for _ in range(3):
-        pool.step(offers(BALANCED))
-    assert pool.becomes(offers(BALANCED))
-
-
 def test_a_claimed_device_keeps_the_counters_that_it_consumes() -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
-    fewer = [replace(one, counters={"memory-slice-0": 1}) for one in offers(DYNAMIC).counter_sets]
-    first = next(one for one in offers(DYNAMIC).devices if one.takes_all and one.pci == FIRST)
+    pool = Pool(CLAIMED, stored=THERE)
+    fewer = [replace(one, counters={"memory-slice-0": 1}) for one in THERE.counter_sets]
+    first = next(one for one in THERE.devices if one.takes_all and one.pci == FIRST)
     whole = replace(first, consumes={"memory-slice-0": 1})
     for _ in range(2):
         pool.step(Offers((whole,), (), tuple(fewer)))
@@ -270,105 +216,49 @@ def test_a_claimed_device_keeps_the_counters_that_it_consumes() -> None:
 def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
     pool = Pool(stored=offers(WHOLE))
     held = frozenset(names(offers(WHOLE).devices))
-    pool.step(offers(BALANCED), held)
+    pool.step(WANTED, held)
 
-    assert pool.step(offers(BALANCED), held) is None
+    assert pool.step(WANTED, held) is None
     assert pool.claims.looks == 0
     assert pool.free() == ()
 
-    pool.step(offers(BALANCED))
+    pool.step(WANTED)
     assert pool.claims.looks == 1
-    assert pool.becomes(offers(BALANCED))
+    assert pool.becomes(WANTED)
 
 
-def test_claims_that_cannot_be_read_leave_the_devices_and_are_read_again() -> None:
-    pool = Pool(FORBIDDEN, NOBODY, stored=offers(DYNAMIC), backoff=AGAIN)
-    pool.step(offers(BALANCED))
-
-    assert pool.step(offers(BALANCED)) is not None
-    assert IN_USE in names(pool.devices)
-    assert is_kept_free(pool)
-
-    assert pool.step(offers(BALANCED)) is None
-    assert pool.becomes(offers(BALANCED))
-
-
-def test_a_claim_on_a_device_that_stays_is_in_nobodys_way() -> None:
-    stays = frozenset(names(offers(BALANCED).devices)) & set(names(offers(DYNAMIC).devices))
-    pool = Pool(stays, stored=offers(DYNAMIC))
+def test_what_the_plugin_holds_stays_when_others_are_looked_for() -> None:
+    pool = Pool(stored=THERE)
     for _ in range(2):
-        pool.step(offers(BALANCED), stays)
+        pool.step(WANTED, CLAIMED)
 
-    assert stays
-    assert pool.becomes(offers(BALANCED))
+    assert names(pool.devices) == [*NEW, IN_USE]
 
 
 def test_a_device_that_lost_the_taint_gets_it_again_before_the_look() -> None:
-    pool = Pool(stored=offers(DYNAMIC))
-    pool.step(offers(BALANCED))
+    pool = Pool(stored=THERE)
+    pool.step(WANTED)
     device = next(one for one in pool.stored[-1]["spec"]["devices"] if one["name"] == IN_USE)
     del device["taints"]
 
-    pool.step(offers(BALANCED))
-    assert [one.name for one in pool.devices if one.name not in names(offers(BALANCED).devices)] == [IN_USE]
+    pool.step(WANTED)
+    assert [one.name for one in pool.devices if one.name not in NEW] == [IN_USE]
     assert is_kept_free(pool)
-    pool.step(offers(BALANCED))
-    assert not pool.becomes(offers(BALANCED)), "the next look comes with back-off"
-
-
-def test_a_change_that_is_taken_back_takes_the_taints_away() -> None:
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC), backoff=AGAIN)
-    pool.step(offers(BALANCED))
-    for _ in range(2):
-        pool.step(offers(DYNAMIC))
-
-    assert pool.becomes(offers(DYNAMIC))
+    pool.step(WANTED)
+    assert not pool.becomes(WANTED), "the next look comes with back-off"
 
 
 def test_other_attributes_are_no_change_of_devices() -> None:
-    there = offers(DYNAMIC)
-    older = replace(there, devices=tuple(replace(one, attributes={"index": 7}) for one in there.devices))
-    pool = Pool(stored=older)
+    older = tuple(replace(one, attributes={"index": 7}) for one in THERE.devices)
+    pool = Pool(stored=replace(THERE, devices=older))
 
-    assert pool.step(there) is None
-    assert pool.devices == there.devices
-
-
-def test_a_gpu_that_left_the_node_takes_its_devices_along() -> None:
-    left = offers(DYNAMIC, of=mig_node.inventory(gpus=1))
-    pool = Pool(stored=offers(DYNAMIC))
-
-    assert pool.step(left) is None
-    assert pool.becomes(left)
-
-
-def test_partitions_of_an_admin_come_and_go_at_once_and_the_whole_gpu_makes_room() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    mig_node.cut(machine, 0, slices=3, start=4)
-    cut = offers(WHOLE, of=mig_node.seen(machine))
-    static = "gpu-0000-1b-00-0-static-3g-40gb-4"
-
-    pool = Pool(frozenset({"gpu-0000-1b-00-0"}), stored=offers(WHOLE))
-    assert pool.step(cut) is None
-    assert pool.becomes(cut)
-    assert names(pool.of(FIRST)) == [static]
-
-    pool = Pool(frozenset({static}), stored=cut)
-    assert pool.step(offers(WHOLE)) is None
-    assert pool.becomes(offers(WHOLE))
-
-
-def test_a_claim_on_an_admins_partition_that_is_gone_is_in_nobodys_way() -> None:
-    pool = Pool(frozenset({"gpu-0000-43-00-0-static-3g-40gb-4"}), stored=EMPTY)
-    assert pool.step(offers(WHOLE)) is None
-    assert pool.becomes(offers(WHOLE))
+    assert pool.step(THERE) is None
+    assert pool.devices == THERE.devices
 
 
 def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode_changes() -> None:
-    machine = FakeMachine.open("hgx-h100")
-    mig_node.cut(machine, 0, slices=1, start=6)  # for the claim
-    pool = Pool(CLAIMED, stored=offers(DYNAMIC))
-    wanted = offers(WHOLE, of=mig_node.seen(machine))
+    pool = Pool(CLAIMED, stored=THERE)
+    wanted = offers(WHOLE, of=cut(slices=1, start=6))  # for the claim
     for _ in range(2):
         pool.step(wanted, CLAIMED)
 
@@ -377,12 +267,12 @@ def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode
 
 
 def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
-    pool = Pool(stored=offers(DYNAMIC))
+    pool = Pool(stored=THERE)
     lost = Taint("gpu.nvidia.com/gpu-lost", "", "NoSchedule")
     doubtful = replace(
-        offers(DYNAMIC),
-        devices=tuple(one for one in offers(DYNAMIC).devices if one.pci != FIRST),
-        counter_sets=tuple(one for one in offers(DYNAMIC).counter_sets if one.pci != FIRST),
+        THERE,
+        devices=tuple(one for one in THERE.devices if one.pci != FIRST),
+        counter_sets=tuple(one for one in THERE.counter_sets if one.pci != FIRST),
         doubts=(Doubt(FIRST, whole=True, taints=(lost,)),),
     )
     pool.step(doubtful)
@@ -392,17 +282,15 @@ def test_a_gpu_in_doubt_outlives_a_wipe_of_the_slices() -> None:
     pool.step(doubtful)
 
     assert pool.stored == before
-    assert set(names(pool.devices)) == set(names(offers(DYNAMIC).devices))
+    assert set(names(pool.devices)) == set(names(THERE.devices))
 
 
 def test_a_device_that_stays_for_now_has_the_taints_of_its_health_now() -> None:
     sick = Taint(TAINT_LOST, "nvmlDeviceGetUUID", "NoSchedule")
     blocked = Taint(TAINT_BLOCKED, "in-use", "NoSchedule")
-    wanted = offers(BALANCED)
-    wanted = replace(wanted, devices=tuple(replace(d, taints=(sick, blocked)) for d in wanted.devices))
+    wanted = replace(WANTED, devices=tuple(replace(d, taints=(sick, blocked)) for d in WANTED.devices))
     stale = replace(sick, key="gpu.nvidia.com/unmonitored")
-    there = offers(DYNAMIC)
-    pool = Pool(stored=replace(there, devices=tuple(replace(d, taints=(stale,)) for d in there.devices)))
+    pool = Pool(stored=replace(THERE, devices=tuple(replace(d, taints=(stale,)) for d in THERE.devices)))
 
     pool.step(wanted)
 
@@ -415,14 +303,14 @@ def test_a_device_that_spans_gpus_keeps_both_of_them() -> None:
     pair = Device("gpu-0000-1b-00-0-0000-43-00-0-vfio", FIRST, more_regions=(Region(SECOND),))
     pool = Pool(frozenset({pair.name}), NOBODY, stored=Offers((pair,), ()), backoff=AGAIN)
     for _ in range(2):
-        pool.step(offers(WHOLE))
+        assert pool.step(offers(WHOLE)) == 0.0
         assert pool.free() == ()
     pool.step(offers(WHOLE))
     assert pool.becomes(offers(WHOLE))
 
 
 def test_what_only_an_older_generation_has_counts_as_published_and_the_newest_wins() -> None:
-    old, new = offers(BALANCED), offers(SMALL)
+    old, new = WANTED, offers(SMALL)
     newer = replace(new, devices=tuple(replace(one, attributes={"index": 7}) for one in new.devices))
 
     devices, _ = published([*slices(old, 1), *slices(newer, 2)], POOL)
@@ -438,19 +326,12 @@ def test_devices_whose_counters_are_gone_are_published_no_more() -> None:
 
 
 def test_slices_of_another_pool_are_not_ours() -> None:
-    assert published(slices(offers(DYNAMIC)), "node-a") == ((), ())
+    assert published(slices(THERE), "node-a") == ((), ())
 
 
-GPUS = mig_node.inventory().gpus
 STATIC = GpuPolicy("partitions")
 SHARED_BALANCED = replace(BALANCED, shared=(SERVED,))
 SHARED_STATIC = replace(STATIC, shared=(SLICED,))
-
-
-def cut() -> FakeMachine:
-    machine = FakeMachine.open("hgx-h100")
-    mig_node.cut(machine, 0, slices=3, start=4)
-    return machine
 
 
 def reached(wanted: Offers, stored: Offers, in_use: frozenset[str] = NOBODY) -> Offers:
@@ -458,13 +339,6 @@ def reached(wanted: Offers, stored: Offers, in_use: frozenset[str] = NOBODY) -> 
     pool = Pool(in_use, stored=stored)
     for _ in range(2):
         pool.step(wanted)
-    return pool.remembered.offers
-
-
-def first_step(wanted: Offers, stored: Offers, held: frozenset[str] = NOBODY) -> Offers:
-    """What is published at first."""
-    pool = Pool(stored=stored)
-    pool.step(wanted, held)
     return pool.remembered.offers
 
 
@@ -486,7 +360,9 @@ def test_another_way_to_share_waits_until_no_claim_has_the_old_one(
     stored, wanted = offers(before), offers(after)
     going = sorted(set(names(stored.devices)) - set(names(wanted.devices)))
 
-    assert set(going) < {device.name for device in first_step(wanted, stored).devices if device.taints}
+    pool = Pool(stored=stored)
+    pool.step(wanted)
+    assert set(going) < {device.name for device in pool.devices if device.taints}
     assert reached(wanted, stored) == wanted
     in_use = frozenset(going[:1])
     assert in_use < {device.name for device in reached(wanted, stored, in_use).devices if device.taints}
@@ -496,7 +372,7 @@ def test_another_way_to_share_waits_until_no_claim_has_the_old_one(
 def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
     before: GpuPolicy, after: GpuPolicy
 ) -> None:
-    node = mig_node.seen(cut(), 1)
+    node = cut(gpus=1)
     stored, wanted = offers(before, of=node), offers(after, of=node)
 
     held = reached(wanted, stored, frozenset(names(stored.devices)))
@@ -504,20 +380,3 @@ def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
     assert set(names(held.devices)) == {*names(stored.devices), *names(wanted.devices)}
     assert all(device.taints for device in held.devices)
     assert reached(wanted, stored) == wanted
-
-
-def test_a_shared_gpu_on_which_an_admin_made_partitions_goes_at_once() -> None:
-    stored = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.inventory(gpus=1))
-    wanted = offers(replace(WHOLE, shared=(SLICED,)), of=mig_node.seen(cut(), 1))
-
-    assert first_step(wanted, stored) == wanted
-
-
-def blocked(found: Offers, state: NodeState) -> dict[str, str]:
-    """The devices that get the taint, with its value."""
-    return {
-        device.name: taint.value
-        for device in with_blocked(found.devices, state, GPUS)
-        for taint in device.taints
-        if taint.key == TAINT_BLOCKED
-    }

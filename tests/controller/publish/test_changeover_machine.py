@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from controller.publish.changeover import Published, Seen, published
+from driver.devices.region import overlap
 from tests.clusters import Backoff, Changeover, with_blocked
 from tests.controller import mig_node
 from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, POOL, SMALL, WHOLE, offers, slices
@@ -16,7 +17,8 @@ from tests.examples import all_examples
 from tests.gpus import ApiError, Device, NodeState, Placement
 
 FORMS = [WHOLE, DYNAMIC, BALANCED, SMALL, HIDDEN]
-TRUE_SPANS = {device.name: device.span for form in FORMS for device in offers(form).devices}
+CONFIGURED = st.lists(st.sampled_from(FORMS), min_size=1, max_size=2)
+DEVICES = {device.name: device for form in FORMS for device in offers(form).devices}
 
 
 OWN = ("remembered", "foreign", "wanted")
@@ -65,7 +67,7 @@ class Node(RuleBasedStateMachine):
         self.remembered = Published()
         self.foreign: frozenset[str] = frozenset()
 
-    @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
+    @rule(forms=CONFIGURED)
     def configure(self, forms: list[Any]) -> None:
         self.wanted = offers(*forms)
 
@@ -98,20 +100,31 @@ class Node(RuleBasedStateMachine):
         new = slices(self.remembered.offers, generation)
         written = {device["name"] for item in new for device in item["spec"].get("devices", [])}
         self.other["foreign"] |= written
+        assert {one.name for one in published(self.stored, POOL)[0]} & self.taken.keys() <= written
         self.stored = new if cut_off == 0 else new[:-cut_off] + self.stored[len(new[:-cut_off]) :]
         if cut_off and dies:
             self.begin()
 
-    @rule(choice=st.randoms(use_true_random=False))
-    def settle(self, choice: Any) -> None:
-        """Nothing goes wrong for a while, and pods come."""
+    @rule(choice=st.randoms(use_true_random=False), forms=st.none() | CONFIGURED)
+    def settle(self, choice: Any, forms: list[Any] | None = None) -> None:
+        """Nothing goes wrong for a while, and pods come: they may have all but the places of claims.
+
+        Before that a kubelet may have deleted all slices, while something else was configured.
+        """
+        if forms is not None:
+            self.configure(forms)
+            self.wipe()
         for _ in range(3):
             self.sync(looks=True, cut_off=0, late=None)
+        wanted = {device.name: device.regions for device in self.wanted.devices}
+        kept = [DEVICES[name].regions for name in self.taken if name not in wanted]
+        free = {name for name, of in wanted.items() if not any(overlap(of, one) for one in kept)}
+        assert {device.name for device in published(self.stored, POOL)[0] if not device.taints} == free
         for _ in range(3):
             self.allocate(choice)
 
     @rule(
-        forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2),
+        forms=CONFIGURED,
         choice=st.randoms(use_true_random=False),
     )
     def change_while_pods_come(self, forms: list[Any], choice: Any) -> None:
@@ -123,12 +136,23 @@ class Node(RuleBasedStateMachine):
             self.sync(looks=True, cut_off=0, late=choice)
             self.allocate(choice)
 
+    @rule()
+    def end_all(self) -> None:
+        """All pods have ended, and soon nothing is published but what is wanted."""
+        self.taken.clear()
+        self.prepared.clear()
+        for _ in range(3):
+            self.sync(looks=True, cut_off=0, late=None)
+        devices, counters = published(self.stored, POOL)
+        assert [(one.name, one.taints) for one in devices] == [(one.name, ()) for one in self.wanted.devices]
+        assert counters == self.wanted.counter_sets
+
     @rule(choice=st.randoms(use_true_random=False))
     def allocate(self, choice: Any) -> None:
         free = self._free()
         if free:
             device = choice.choice(free)
-            self.taken[device.name] = Taken(device, TRUE_SPANS[device.name])
+            self.taken[device.name] = Taken(device, DEVICES[device.name].span)
 
     @precondition(lambda self: self.taken)
     @rule(choice=st.randoms(use_true_random=False))
@@ -153,7 +177,7 @@ class Node(RuleBasedStateMachine):
         """A kubelet that starts is ended after it deleted some of them, or an admin deletes one."""
         self.stored.remove(choice.choice(self.stored))
 
-    @rule(forms=st.lists(st.sampled_from(FORMS), min_size=1, max_size=2))
+    @rule(forms=CONFIGURED)
     def reboot(self, forms: list[Any]) -> None:
         """The machine starts anew, perhaps with another configuration; nothing is prepared any more."""
         self.configure(forms)
@@ -188,7 +212,8 @@ class Node(RuleBasedStateMachine):
         left = {one.name: dict(one.counters) for one in counters}
         for device in devices:
             if device.name in self.taken:
-                _consume(left, device)
+                for name, amount in device.consumes.items():
+                    left[device.counter_set][name] -= amount
         return [
             device
             for device in devices
@@ -196,11 +221,6 @@ class Node(RuleBasedStateMachine):
             and device.name not in self.taken
             and all(left[device.counter_set][name] >= much for name, much in device.consumes.items())
         ]
-
-
-def _consume(left: dict[str, dict[str, int]], device: Device) -> None:
-    for name, amount in device.consumes.items():
-        left[device.counter_set][name] -= amount
 
 
 # Without shrinking: it takes minutes, and the steps that are printed can be followed as they are.

@@ -2,21 +2,11 @@
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 from controller.publish.device_metrics import offered_numbers, sick_numbers
 from driver.devices.taints import TAINT_XID
-from tests.gpus import (
-    TAINT_BLOCKED,
-    TAINT_RESET,
-    Device,
-    Discovery,
-    FakeMachine,
-    Guard,
-    Taint,
-    node_offers,
-    parse_config,
-)
+from tests.controller.mig_node import inventory
+from tests.gpus import TAINT_BLOCKED, TAINT_RESET, Device, Taint, node_offers, parse_config
 
 RULES = """version: v1
 rules:
@@ -29,14 +19,8 @@ rules:
 States = Counter[tuple[str, str, str]]
 
 
-def eight(folder: Path) -> tuple[Device, ...]:
-    """The devices of eight H100: one also as partitions, one shared, six whole."""
-    guard = Guard()
-    try:
-        inventory = Discovery(FakeMachine.open("hgx-h100").nvml(), folder, guard).snapshot()
-    finally:
-        guard.close()
-    return node_offers(inventory, parse_config(RULES, "rules")).devices
+EIGHT = node_offers(inventory(gpus=8), parse_config(RULES, "rules")).devices
+"""The devices of eight H100: one also as partitions, one shared, six whole."""
 
 
 def states(devices: tuple[Device, ...], *held: str) -> States:
@@ -55,14 +39,13 @@ def tainted(device: Device, *taints: Taint) -> Device:
     return replace(device, taints=taints)
 
 
-def test_each_is_free_allocated_or_excluded_by_what_a_claim_has_in_its_place(tmp_path: Path) -> None:
-    devices = eight(tmp_path)
-    partition = named(devices, "mig-1g-10gb-0")
+def test_each_is_free_allocated_or_excluded_by_what_a_claim_has_in_its_place() -> None:
+    partition = named(EIGHT, "mig-1g-10gb-0")
 
-    free, found = states(devices), states(devices, partition.name)
+    free, found = states(EIGHT), states(EIGHT, partition.name)
 
     assert {state for _, _, state in free} == {"free"}
-    assert free.total() == found.total() == len(devices)
+    assert free.total() == found.total() == len(EIGHT)
     assert (free["time-slicing", "", "free"], free["partition", "1g.10gb", "free"]) == (1, 7)
     assert found["partition", "1g.10gb", "allocated"] == 1
     assert found["partition", "1g.10gb", "free"] == 6
@@ -70,9 +53,8 @@ def test_each_is_free_allocated_or_excluded_by_what_a_claim_has_in_its_place(tmp
     assert found["whole", "", "excluded"] == 1
 
 
-def test_a_taint_that_keeps_pods_away_leads_and_one_that_only_tells_does_not(tmp_path: Path) -> None:
-    devices = eight(tmp_path)
-    first, second, *_ = (one for one in devices if one.attributes["type"] == "gpu")
+def test_a_taint_that_keeps_pods_away_leads_and_one_that_only_tells_does_not() -> None:
+    first, second, *_ = (one for one in EIGHT if one.attributes["type"] == "gpu")
     away = tainted(first, Taint(TAINT_RESET, "", "NoSchedule"))
     told = tainted(second, Taint(TAINT_XID, "43", "None"))
 
@@ -85,12 +67,11 @@ def told(devices: list[Device]) -> list[dict[str, str]]:
     return [dict(one.labels) for one in sick_numbers(devices)]
 
 
-def test_a_fault_is_told_once_however_many_forms_of_the_gpu_have_it(tmp_path: Path) -> None:
-    devices = eight(tmp_path)
-    first = [one for one in devices if one.pci == devices[0].pci]
+def test_a_fault_is_told_once_however_many_forms_of_the_gpu_have_it() -> None:
+    first = [one for one in EIGHT if one.pci == EIGHT[0].pci]
     xid, blocked = Taint(TAINT_XID, "94", "NoSchedule"), Taint(TAINT_BLOCKED, "in-use", "NoSchedule")
     assert len(first) > 1
-    assert told(list(devices)) == []
+    assert told(list(EIGHT)) == []
 
     (found,) = told([replace(one, taints=(xid, blocked)) for one in first])
 

@@ -24,9 +24,7 @@ def foreign_slice(name: str, **spec: str) -> dict[str, Any]:
 
 
 def test_the_first_publication_is_owned_by_the_node(server: EmbeddedApiServer, published: Published) -> None:
-    published.start(gpus(8))
-
-    published.publishes(8)
+    published.runs(8)
     [item] = published.slices()
     assert item["metadata"]["name"].startswith("00000-gpu.nvidia.com-node-a-")
     uid = server.objects("nodes")[0]["metadata"]["uid"]
@@ -70,8 +68,7 @@ def test_where_nothing_is_published_nothing_is_written_before_something_is_known
 def test_slices_that_are_wiped_again_and_again_come_back_as_soon_as_those_that_were_wiped_once(
     server: EmbeddedApiServer, published: Published
 ) -> None:
-    published.start(gpus(2))
-    published.publishes(2)
+    published.runs(2)
     published.settles()
     published.publisher._debounce_seconds = 3600.0  # noqa: SLF001 - as after a fight of many writes
 
@@ -83,8 +80,7 @@ def test_slices_that_are_wiped_again_and_again_come_back_as_soon_as_those_that_w
 def test_slices_stay_away_while_the_plugin_does_not_serve(
     server: EmbeddedApiServer, published: Published
 ) -> None:
-    published.start(gpus(8))
-    published.publishes(8)
+    published.runs(8)
     published.settles()
     published.publisher.plugin_serves(False)  # the value is the message
 
@@ -113,8 +109,7 @@ def test_slices_of_other_nodes_and_drivers_are_left_alone(
 def test_a_taint_is_as_old_after_a_wipe_as_before(server: EmbeddedApiServer, published: Published) -> None:
     """Else tolerationSeconds of a pod would start anew each time a kubelet starts."""
     old = "2026-01-01T00:00:00Z"
-    published.start(gpus(1, taints=(LOST,)))
-    published.publishes(1)
+    published.runs(1, taints=(LOST,))
     (item,) = copy.deepcopy(published.slices())
     item["spec"]["devices"][0]["taints"][0]["timeAdded"] = old
     server.replace(f"{SLICES}/{item['metadata']['name']}", item)
@@ -132,9 +127,7 @@ def test_a_taint_is_as_old_after_a_wipe_as_before(server: EmbeddedApiServer, pub
 def test_a_failed_write_is_repeated(server: EmbeddedApiServer, published: Published, fault: Any) -> None:
     server.fail("create", "/resourceslices", times=2, **fault)
 
-    published.start(gpus(8))
-
-    published.publishes(8)
+    published.runs(8)
     assert server.count("create", "resourceslices") == 3
 
 
@@ -150,8 +143,7 @@ def test_a_device_that_the_api_would_refuse_costs_only_itself(
 
 
 def test_a_node_that_came_back_owns_the_new_slices(server: EmbeddedApiServer, published: Published) -> None:
-    published.start(gpus(1))
-    published.publishes(1)
+    published.runs(1)
     eventually("it watches", lambda: server.watches)
     server.delete("/api/v1/nodes/node-a")
     again = server.create("/api/v1/nodes", {"apiVersion": "v1", "metadata": {"name": "node-a"}})
@@ -171,8 +163,7 @@ def test_a_node_that_does_not_exist_is_named(server: EmbeddedApiServer, publishe
 
 
 def test_the_metrics_say_what_is_published(published: Published) -> None:
-    published.start(gpus(65))
-    published.publishes(65)
+    published.runs(65)
     published.settles()
 
     registry = published.metrics.registry

@@ -13,6 +13,8 @@ from tests.gpus import Incident, Offers, Region, Taint
 
 IN_USE = "gpu-0000-1b-00-0-mig-1g-10gb-6"
 NOBODY: frozenset[str] = frozenset()
+THERE, WANTED = offers(DYNAMIC), offers(BALANCED)
+"""What is published in most tests, and what is wanted instead."""
 
 
 def wants(published: Published, wanted: Offers, held: frozenset[str] = NOBODY) -> None:
@@ -23,9 +25,9 @@ def wants(published: Published, wanted: Offers, held: frozenset[str] = NOBODY) -
 @pytest.fixture
 def running(published: Published) -> Published:
     """The publisher with partitions and counters published."""
-    wants(published, offers(DYNAMIC))
+    wants(published, THERE)
     published.start()
-    becomes(published, offers(DYNAMIC))
+    becomes(published, THERE)
     return published
 
 
@@ -33,8 +35,7 @@ def tainted(published: Published) -> set[str]:
     """The devices that are marked for a change."""
     return {
         device["name"]
-        for item in published.slices()
-        for device in item["spec"].get("devices", [])
+        for device in published.devices()
         if TAINT_CHANGING in [taint["key"] for taint in device.get("taints", [])]
     }
 
@@ -57,25 +58,22 @@ def becomes(published: Published, wanted: Offers) -> None:
 
 def waits_for_the_claim(published: Published) -> None:
     """Wait until the balanced layout is published beside the claimed device, whose place no claim gets."""
-    wanted, place = names(offers(BALANCED).devices), "gpu-0000-1b-00-0-mig-3g-40gb-4"
-    published.becomes(
-        lambda: (
-            published.device_names() == [*wanted, IN_USE]
-            and published.complete()
-            and tainted(published) == {IN_USE}
-            and untainted(published) == {*wanted} - {place}
-        )
+    published.becomes(lambda: keeps_the_place_free(published, IN_USE) and tainted(published) == {IN_USE})
+
+
+def keeps_the_place_free(published: Published, *kept: str) -> bool:
+    """Whether the balanced layout is published, and all but the place of the claimed device can be had."""
+    wanted, place = names(WANTED.devices), "gpu-0000-1b-00-0-mig-3g-40gb-4"
+    return (
+        published.device_names() == [*wanted, *kept]
+        and published.complete()
+        and untainted(published) == {*wanted} - {place}
     )
 
 
 def untainted(published: Published) -> set[str]:
     """The devices that a new claim may get."""
-    return {
-        device["name"]
-        for item in published.slices()
-        for device in item["spec"].get("devices", [])
-        if not device.get("taints")
-    }
+    return {one["name"] for one in published.devices() if not one.get("taints")}
 
 
 def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(running: Published) -> None:
@@ -86,7 +84,7 @@ def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(
 
 def test_a_claim_that_slips_in_before_the_taint_keeps_what_it_was_given(running: Published) -> None:
     hung = running.server.fail("update", "/resourceslices", kind="hang", times=1)
-    wants(running, offers(BALANCED))
+    wants(running, WANTED)
     allocate(running.server, "quick", IN_USE)
     hung.release()
 
@@ -98,14 +96,14 @@ def test_a_controller_that_dies_after_any_write_is_followed_by_one_that_finishes
     running: Published, again: Published, writes: int
 ) -> None:
     running.writer.writes_left = writes
-    wants(running, offers(BALANCED))
-    running.becomes(lambda: running.writer.refused.is_set() or is_published(running, offers(BALANCED)))
+    wants(running, WANTED)
+    running.becomes(lambda: running.writer.refused.is_set() or is_published(running, WANTED))
     running.end()
 
-    wants(again, offers(BALANCED))
+    wants(again, WANTED)
     again.start()
 
-    becomes(again, offers(BALANCED))
+    becomes(again, WANTED)
 
 
 @pytest.mark.parametrize("writes", range(5))
@@ -114,63 +112,23 @@ def test_a_device_in_use_outlives_a_controller_that_dies_after_any_write(
 ) -> None:
     allocate(running.server, "train", IN_USE)
     running.writer.writes_left = writes
-    wants(running, offers(BALANCED))
+    wants(running, WANTED)
     running.becomes(lambda: running.writer.refused.is_set() or IN_USE in tainted(running))
     running.end()
 
-    wants(again, offers(BALANCED))
+    wants(again, WANTED)
     again.start()
 
     waits_for_the_claim(again)
-
-
-def keeps_the_place_free(published: Published) -> None:
-    """Wait until all but the place of the claimed device, which is not published, can be had."""
-    wanted = names(offers(BALANCED).devices)
-    published.becomes(
-        lambda: (
-            published.device_names() == wanted
-            and published.complete()
-            and untainted(published) == {*wanted} - {"gpu-0000-1b-00-0-mig-3g-40gb-4"}
-        )
-    )
-
-
-def test_a_wipe_during_a_change_hands_out_no_place_of_a_claim(running: Published) -> None:
-    allocate(running.server, "train", IN_USE)
-    wants(running, offers(BALANCED))
-    waits_for_the_claim(running)
-
-    running.server.delete(SLICES)
-
-    keeps_the_place_free(running)
-    end_claim(running.server, "train")
-    becomes(running, offers(BALANCED))
-
-
-def test_a_claim_keeps_its_place_off_a_pool_that_was_wiped_while_no_controller_ran(
-    running: Published, again: Published
-) -> None:
-    """So it is after a reboot with another configuration, before the claim's pod has started again."""
-    allocate(running.server, "train", IN_USE)
-    running.end()
-    running.server.delete(SLICES)
-
-    wants(again, offers(BALANCED))
-    again.start()
-
-    keeps_the_place_free(again)
-    end_claim(again.server, "train")
-    becomes(again, offers(BALANCED))
 
 
 def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_its_place(
     published: Published,
 ) -> None:
     """So it is in a rolling update with another configuration: the first controller finds an empty pool."""
-    wants(published, offers(BALANCED))
+    wants(published, WANTED)
     published.start()
-    becomes(published, offers(BALANCED))
+    becomes(published, WANTED)
     published.publisher.plugin_serves(False)
     (stored, *_) = published.slices()
     pool = stored["spec"]["pool"]
@@ -182,23 +140,23 @@ def test_a_claim_of_what_another_controller_published_and_a_kubelet_wiped_keeps_
 
     published.publisher.plugin_serves(True)
 
-    keeps_the_place_free(published)
+    published.becomes(lambda: keeps_the_place_free(published))
     end_claim(published.server, "train")
-    becomes(published, offers(BALANCED))
+    becomes(published, WANTED)
 
 
 def test_a_pool_whose_claims_cannot_be_listed_is_published_with_taints_and_not_ready(
     server: EmbeddedApiServer, published: Published
 ) -> None:
     server.fail("list", "/pods", code=403, times=1)
-    wants(published, offers(DYNAMIC))
+    wants(published, THERE)
     published.start()
 
     eventually("it says why", published.publisher.why_not_published, lambda why: "cannot read claims" in why)
-    assert tainted(published) == set(names(offers(DYNAMIC).devices))
+    assert tainted(published) == set(names(THERE.devices))
     assert published.publisher.age_seconds() > 0
 
-    becomes(published, offers(DYNAMIC))
+    becomes(published, THERE)
     eventually("it is ready", published.publisher.why_not_published, lambda why: not why)
 
 
@@ -208,7 +166,7 @@ _TAINTED = Offers(tuple(gpus(1, taints=(Taint("gpu.nvidia.com/gpu-lost", "x", "N
 @pytest.mark.parametrize(
     ("gate", "wanted"),
     [
-        ("DRAPartitionableDevices", offers(DYNAMIC)),
+        ("DRAPartitionableDevices", THERE),
         ("DRAConsumableCapacity", offers(WHOLE, SHARED)),
         ("DRADeviceTaints", _TAINTED),
     ],
@@ -224,6 +182,12 @@ def test_an_api_server_that_drops_fields_gets_nothing_until_it_stores_them(
     assert event["reason"] == "SliceFieldsDropped"
     assert gate in event["message"]
     eventually("nothing is published", lambda: not published.slices())
+    published.clock.now += 900
+    published.look()
+    published.look()
+    changes = server.store.changes_after((GROUP, "resourceslices"), 0)
+    stored = {one["name"] for change in changes for one in change.item["spec"].get("devices", [])}
+    assert stored.isdisjoint(one.name for one in wanted.devices if one.consumes), "without its counters"
 
     server.verbs.disabled_gates = frozenset()
     published.look()
@@ -235,21 +199,6 @@ def test_an_api_server_that_drops_fields_gets_nothing_until_it_stores_them(
 
     becomes(published, wanted)
     eventually("it is ready", published.publisher.why_not_published, lambda why: not why)
-
-
-def test_no_device_is_ever_stored_without_its_counters(
-    server: EmbeddedApiServer, published: Published
-) -> None:
-    server.verbs.disabled_gates = frozenset({"DRAPartitionableDevices"})
-    wants(published, offers(DYNAMIC))
-    published.start()
-    eventually("an event", lambda: server.objects("events"))
-    published.clock.now += 900
-    published.look()
-    published.look()
-
-    changes = server.store.changes_after((GROUP, "resourceslices"), 0)
-    assert [one for change in changes for one in change.item["spec"].get("devices", [])] == []
 
 
 def test_a_field_that_is_dropped_later_takes_the_devices_away(running: Published) -> None:
@@ -269,7 +218,7 @@ def test_a_device_that_a_claim_keeps_of_a_hidden_gpu_has_the_taints_of_its_fault
     running.publisher.verdicts_changed()
 
     def keys() -> list[str]:
-        (kept,) = [device for item in running.slices() for device in item["spec"].get("devices", [])]
+        (kept,) = running.devices()
         return [taint["key"] for taint in kept["taints"]]
 
     running.becomes(lambda: keys() == [TAINT_XID, TAINT_CHANGING])

@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -26,19 +25,20 @@ class Waits:
             self.refused.set()
 
 
-def supported_server(
-    server: EmbeddedApiServer, folder: Path
-) -> tuple[SupportedServer, HeardEvents, Waits, threading.Event]:
-    client = KubeClient.connect(server.write_kubeconfig(folder / "kubeconfig"))
+Asked = tuple[SupportedServer, HeardEvents, Waits, threading.Event]
+
+
+@pytest.fixture
+def asked(client: KubeClient) -> Asked:
     events, waits, stop = HeardEvents(), Waits(), threading.Event()
     return SupportedServer(client, events, stop, waits, again_seconds=0.05), events, waits, stop
 
 
 @pytest.mark.parametrize("minor", ["36", "", None], ids=["the oldest", "untold", "away"])
 def test_a_server_that_is_supported_or_does_not_tell_is_published_to(
-    server: EmbeddedApiServer, tmp_path: Path, minor: str | None
+    server: EmbeddedApiServer, asked: Asked, minor: str | None
 ) -> None:
-    one, events, waits, _ = supported_server(server, tmp_path)
+    one, events, waits, _ = asked
     if minor is None:
         server.stop()
     else:
@@ -50,10 +50,10 @@ def test_a_server_that_is_supported_or_does_not_tell_is_published_to(
 
 
 def test_a_server_that_is_too_old_is_named_once_until_it_was_upgraded(
-    server: EmbeddedApiServer, tmp_path: Path
+    server: EmbeddedApiServer, asked: Asked
 ) -> None:
     server.minor = "35+"
-    one, events, waits, _ = supported_server(server, tmp_path)
+    one, events, waits, _ = asked
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(one.wait)
         assert waits.refused.wait(WAIT_SECONDS)
@@ -73,17 +73,15 @@ def test_a_server_that_is_too_old_is_named_once_until_it_was_upgraded(
     [("36", (1, 36)), ("36+", (1, 36)), ("9", (1, 9)), ("", None), ("x36", None), ("٣٦", None)],
 )
 def test_the_minor_version_is_its_digits(
-    server: EmbeddedApiServer, tmp_path: Path, minor: str, version: tuple[int, int] | None
+    server: EmbeddedApiServer, client: KubeClient, minor: str, version: tuple[int, int] | None
 ) -> None:
     server.minor = minor
-    client = KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
-
     assert server_version(client) == version
 
 
-def test_a_process_that_ends_meanwhile_publishes_nothing(server: EmbeddedApiServer, tmp_path: Path) -> None:
+def test_a_process_that_ends_meanwhile_publishes_nothing(server: EmbeddedApiServer, asked: Asked) -> None:
     server.minor = "34"
-    one, _, waits, stop = supported_server(server, tmp_path)
+    one, _, waits, stop = asked
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(one.wait)
         assert waits.refused.wait(WAIT_SECONDS)

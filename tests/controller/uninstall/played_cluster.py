@@ -4,6 +4,8 @@ The DaemonSet controller gives each node a pod of a DaemonSet or takes it away; 
 pod that cleans becomes ready, or ends with an error, as the test says of its node.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +62,16 @@ class PlayedCluster:
             self._play_daemon_set(item)
         known = {item["metadata"]["name"] for item in self.client.get(SETS)["items"]}
         for pod in self.pods():
-            if pod["metadata"]["labels"]["set"] not in known and not self._is_down(pod):
+            if pod["metadata"]["labels"]["set"] not in known and pod["spec"]["nodeName"] not in self.down:
                 self._delete_pod(pod)
         for pod in self.pods("gpu-dra-controller"):
-            self._publish(pod["spec"]["nodeName"])
+            node = pod["spec"]["nodeName"]
+            if f"slice-{node}" not in self.slices():
+                self.publish(f"slice-{node}", node)
+
+    def once(self, comes: Callable[[], object], happens: Callable[[], object]) -> None:
+        """Let something happen in the first round to come in which ``comes`` is true."""
+        self.rounds.append(lambda: happens() if comes() else self.once(comes, happens))
 
     def go_down(self, node: str) -> None:
         """The node's kubelet is gone."""
@@ -121,7 +129,7 @@ class PlayedCluster:
     def _start(self, item: Object, node: str) -> None:
         name = item["metadata"]["name"]
         labels = {**item["spec"]["template"]["metadata"]["labels"], "set": name}
-        spec = {**item["spec"]["template"]["spec"], "nodeName": node}
+        spec = {**item["spec"]["template"]["spec"], "nodeName": node, "terminationGracePeriodSeconds": 0}
         self.client.create(PODS, {"metadata": {"name": f"{name}-{node}", "labels": labels}, "spec": spec})
 
     def _play_cleaning(self, pod: Object) -> None:
@@ -148,24 +156,15 @@ class PlayedCluster:
         path = f"{PODS}/{pod['metadata']['name']}/status"
         self.client.patch(path, {"status": status}, "application/merge-patch+json")
 
-    def _publish(self, node: str) -> None:
-        if f"slice-{node}" in self.slices():
-            return
-        pool = {"name": f"{node}/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": "gpu.nvidia.com", "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
-        self.client.create(SLICES, {"metadata": {"name": f"slice-{node}"}, "spec": spec})
-
-    def _is_down(self, pod: Object) -> bool:
-        return pod["spec"]["nodeName"] in self.down
+    def publish(self, name: str, node: str, driver: str = "gpu.nvidia.com") -> None:
+        """A driver publishes a slice."""
+        pool = {"name": f"{node}/{driver}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
+        self.client.create(SLICES, {"metadata": {"name": name}, "spec": spec})
 
     def _delete_pod(self, pod: Object) -> None:
-        options = {"gracePeriodSeconds": 0}
-        try:
-            self.client._request(  # noqa: SLF001 - a kubelet's delete, without grace, is no business of the driver
-                "DELETE", f"{PODS}/{pod['metadata']['name']}", None, options, timeout_seconds=10
-            )
-        except NotFound:
-            return
+        with suppress(NotFound):
+            self.client.delete(f"{PODS}/{pod['metadata']['name']}")
 
     def _node_is(self, name: str, ready: str) -> None:
         status = {"conditions": [{"type": "Ready", "status": ready}]}

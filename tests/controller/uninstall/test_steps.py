@@ -3,15 +3,13 @@
 import pytest
 
 from controller.uninstall.steps import Refused
-from tests.controller.uninstall.played_cluster import SLICES, PlayedCluster
+from tests.controller.uninstall.played_cluster import PlayedCluster
 
 BOTH = ["gpu-dra-controller", "gpu-dra-kubeletplugin"]
 
 
 def test_slices_plugins_and_what_is_on_the_nodes_go_and_slices_of_others_stay(played: PlayedCluster) -> None:
-    pool = {"name": "nic", "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": "nic.example.com", "nodeName": "node-a", "pool": pool}
-    played.client.create(SLICES, {"metadata": {"name": "nic"}, "spec": spec})
+    played.publish("nic", "node-a", driver="nic.example.com")
 
     assert played.uninstall() == ()
 
@@ -36,13 +34,7 @@ def test_a_claim_with_a_device_keeps_everything_as_it_is_and_its_pods_are_named(
 
 
 def test_an_allocation_that_was_on_its_way_has_the_driver_serve_again(played: PlayedCluster) -> None:
-    def late() -> None:
-        if played.slices():
-            played.rounds.append(late)
-        else:
-            played.allocate("late", "train")
-
-    played.rounds.append(late)
+    played.once(lambda: not played.slices(), lambda: played.allocate("late", "train"))
     with pytest.raises(Refused, match="team/train"):
         played.uninstall()
     played.play(0.0)
@@ -73,14 +65,7 @@ def test_a_node_that_is_down_is_not_waited_for_but_named(played: PlayedCluster) 
 
 def test_a_node_that_goes_down_while_it_is_cleaned_is_named(played: PlayedCluster) -> None:
     played.slow.add("node-b")
-
-    def falls() -> None:
-        if any(pod["spec"]["nodeName"] == "node-b" for pod in played.pods("gpu-dra-retire")):
-            played.go_down("node-b")
-        else:
-            played.rounds.append(falls)
-
-    played.rounds.append(falls)
+    played.once(lambda: len(played.pods("gpu-dra-retire")) == 2, lambda: played.go_down("node-b"))
 
     assert played.uninstall() == ("node-b",)
 
@@ -98,9 +83,7 @@ def test_slices_that_somebody_else_publishes_are_named(played: PlayedCluster) ->
     def publishes() -> None:
         played.rounds.append(publishes)
         if not played.slices():
-            pool = {"name": "node-a/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
-            spec = {"driver": "gpu.nvidia.com", "nodeName": "node-a", "pool": pool}
-            played.client.create(SLICES, {"metadata": {"name": "again"}, "spec": spec})
+            played.publish("again", "node-a")
 
     played.rounds.append(publishes)
     with pytest.raises(Refused, match="ResourceSlices reappear for the nodes node-a"):

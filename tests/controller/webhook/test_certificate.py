@@ -22,11 +22,15 @@ from tests.openssl import openssl
 DAY = 86400.0
 
 
+def valid_for(folder: Path, days: int) -> Pair:
+    return make_pair(folder, "-nodes", "-days", str(days))
+
+
 class Scene:
     """A certificate of a hundred days, a clock, and what was logged."""
 
     def __init__(self, folder: Path) -> None:
-        self.pair: Pair = make_pair(folder, "-nodes", "-days", "100")
+        self.pair = valid_for(folder, 100)
         certificate = ServingCertificate(self.pair.cert_file, self.pair.key_file)
         self.expires = certificate.expires_at()
         self.now = self.expires - 100 * DAY
@@ -68,7 +72,7 @@ def test_a_warning_comes_within_thirty_days_once_a_day_and_an_error_after_the_en
 
 def test_a_replaced_certificate_ends_the_warnings(scene: Scene, tmp_path: Path) -> None:
     scene.check(10)
-    renewed = make_pair(tmp_path / "renewed", "-nodes", "-days", "300")
+    renewed = valid_for(tmp_path / "renewed", 300)
     renewed.cert_file.replace(scene.pair.cert_file)
     renewed.key_file.replace(scene.pair.key_file)
 
@@ -81,10 +85,6 @@ def test_a_replaced_certificate_ends_the_warnings(scene: Scene, tmp_path: Path) 
 def by_openssl(pair: Pair) -> float:
     said = openssl("x509", "-noout", "-enddate", "-in", str(pair.cert_file))
     return float(ssl.cert_time_to_seconds(said.strip().removeprefix("notAfter=")))
-
-
-def valid_for(folder: Path, days: int) -> Pair:
-    return make_pair(folder, "-nodes", "-days", str(days))
 
 
 @pytest.fixture(scope="module")

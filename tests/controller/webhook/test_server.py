@@ -32,15 +32,6 @@ def peer(pair: Pair) -> Iterator[Peer]:
         yield one
 
 
-def test_reviews_are_answered(peer: Peer) -> None:
-    assert peer.review(GOOD) == {"uid": "7d0a", "allowed": True}
-    denied = peer.review(BAD)
-    assert denied["allowed"] is False
-    assert (
-        denied["status"]["message"] == "spec.devices.config[0].opaque.parameters.very-secret: unknown field"
-    )
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body", "headers", "status"),
     [

@@ -195,19 +195,14 @@ CONFIGURATIONS = [*product(
 )
 def test_what_is_denied_is_what_prepare_refuses(class_name: str, device: str) -> None:
     for kind, sharing, named, admin in CONFIGURATIONS:
-        document = (
-            parameters(kind) if sharing is None or kind.startswith("V") else parameters(kind, sharing=sharing)
-        )
+        fields = {} if sharing is None or kind.startswith("V") else {"sharing": sharing}
         asked = request("gpu", class_name, adminAccess=admin)
-        stored = claim(config(document, *(["gpu"] if named else [])), requests=[asked])
+        stored = claim(config(parameters(kind, **fields), *(["gpu"] if named else [])), requests=[asked])
 
         found = findings(stored, *CLASS_KINDS)
 
         # A partition can be shared by either strategy, and a limit of 0 is a right value. Prepare says so.
-        is_unsaid = (class_name, kind, sharing) == (
-            "shared-mig",
-            "MigDeviceConfig",
-            TIME_SLICED,
-        ) or sharing is NO_THREADS
+        by_either = ("shared-mig", "MigDeviceConfig", TIME_SLICED)
+        is_unsaid = sharing is NO_THREADS or (class_name, kind, sharing) == by_either
         refused = refused_at_prepare(stored, device)
         assert bool(found.errors) == refused or (refused and is_unsaid), (kind, sharing, named, admin)

@@ -9,15 +9,15 @@ from tests.deploy.monitoring.rule_files import boards, expressions, known_series
 
 BOARDS = boards()
 
+pytestmark = pytest.mark.parametrize("uid", BOARDS)
 
-@pytest.mark.parametrize("uid", BOARDS)
+
 def test_every_series_that_a_panel_asks_for_exists(uid: str) -> None:
     asked = {name for expression in expressions(BOARDS[uid]) for name in series_in(expression)}
 
     assert asked - known_series() == set()
 
 
-@pytest.mark.parametrize("uid", BOARDS)
 def test_every_panel_says_what_it_shows_and_which_exporters_it_needs(uid: str) -> None:
     for panel in panels(BOARDS[uid]):
         assert len(panel["description"]) > 10, panel["title"]
@@ -26,7 +26,6 @@ def test_every_panel_says_what_it_shows_and_which_exporters_it_needs(uid: str) -
             assert exporter in panel["description"], panel["title"]
 
 
-@pytest.mark.parametrize("uid", BOARDS)
 def test_every_panel_asks_the_chosen_source_for_the_chosen_cluster(uid: str) -> None:
     source = {"type": "prometheus", "uid": "${datasource}"}
     for panel in panels(BOARDS[uid]):
@@ -38,7 +37,6 @@ def test_every_panel_asks_the_chosen_source_for_the_chosen_cluster(uid: str) -> 
             ]
 
 
-@pytest.mark.parametrize("uid", BOARDS)
 def test_panels_do_not_lie_on_each_other_and_fill_no_more_than_the_width(uid: str) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in BOARDS[uid]["panels"]:
@@ -53,7 +51,6 @@ def test_panels_do_not_lie_on_each_other_and_fill_no_more_than_the_width(uid: st
         taken |= cells
 
 
-@pytest.mark.parametrize("uid", BOARDS)
 def test_variables_take_the_values_of_labels_that_series_have(uid: str) -> None:
     source, *chosen = BOARDS[uid]["templating"]["list"]
     assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", "prometheus")

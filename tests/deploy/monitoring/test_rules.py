@@ -86,9 +86,8 @@ def test_an_alert_names_the_exporters_that_it_needs(name: str) -> None:
 def test_words_of_an_alert_use_labels_that_its_expression_leaves(name: str) -> None:
     rule = alerts()[name]
     used = {label for text in rule["annotations"].values() for label in re.findall(r"\$labels\.(\w+)", text)}
-    left = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", rule["expr"]))))
-    for record in series_in(rule["expr"]) & records().keys():
-        left |= set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", records()[record]["expr"]))))
+    made = [rule["expr"], *(records()[name]["expr"] for name in series_in(rule["expr"]) & records().keys())]
+    left = set(re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)\)", " ".join(made)))))
     left |= {"job", "instance"} if "up" in series_in(rule["expr"]) else set()
     assert used <= left
 

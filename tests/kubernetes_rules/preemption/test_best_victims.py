@@ -47,11 +47,6 @@ def _running(name: str, node: str, priority: int, cpu: str = "1", **metadata: An
     return one
 
 
-def _claim_of(one: Json, gpu: int) -> Json:
-    name = one["metadata"]["name"]
-    return used_by(api.held(f"gpu-{gpu}", pool=one["spec"]["nodeName"], name=f"{name}-{gpu}"), one)
-
-
 def _pending(name: str = "urgent", cpu: str = "1", **spec: Any) -> Json:
     entries = [{"name": "gpu", "resourceClaimName": f"of-{name}"}]
     containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
@@ -106,7 +101,10 @@ def _world() -> World:
         _running("mid-0", "node-b", 5),
         _running("mid-1", "node-b", 6),
     ]
-    claims = [_claim_of(one, n % 2) for n, one in enumerate(pods)]
+    held = [
+        api.held(f"gpu-{n % 2}", pool=one["spec"]["nodeName"], name=f"of-{n}") for n, one in enumerate(pods)
+    ]
+    claims = [used_by(device, one) for device, one in zip(held, pods, strict=True)]
     return World([_node("node-a"), _node("node-b")], pods, claims, [_slice("node-a"), _slice("node-b")])
 
 
@@ -149,23 +147,6 @@ def test_what_no_node_has_is_never_there(world: World) -> None:
     assert world.choice(count=3).kind == "never"
 
 
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
-        ({"nodeSelector": {"zone": "b"}}, "lacks the label zone=b"),
-        (
-            {"nodeSelector": {"zone": "a"}, "containers": [{"resources": {"requests": {"cpu": "65"}}}]},
-            "as much",
-        ),
-    ],
-)
-def test_a_pod_that_could_run_nowhere_makes_nobody_go(world: World, spec: Json, reason: str) -> None:
-    found = world.choice(_pending(**spec))
-
-    assert found.kind == "never"
-    assert reason in found.text
-
-
 def test_a_node_whose_victims_free_too_little_cpu_needs_more_of_them(world: World) -> None:
     world.nodes = [_node("node-a", cpu="4")]
     found = world.choice(_pending(cpu="4"))
@@ -185,6 +166,11 @@ def test_nobody_goes_for_the_cpu_alone(world: World) -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
+        ({"nodeSelector": {"zone": "b"}}, "lacks the label zone=b"),
+        (
+            {"nodeSelector": {"zone": "a"}, "containers": [{"resources": {"requests": {"cpu": "65"}}}]},
+            "as much",
+        ),
         ({"schedulerName": "volcano"}, "the scheduler volcano"),
         ({"schedulingGates": [{"name": "quota"}]}, "scheduling gates"),
         ({"schedulingGroup": {"podGroupName": "train"}}, "together with the pods of the group train"),
@@ -198,10 +184,12 @@ def test_nobody_goes_for_the_cpu_alone(world: World) -> None:
         ),
     ],
 )
-def test_a_pod_that_cannot_be_judged_makes_nobody_go(world: World, spec: Json, reason: str) -> None:
+def test_a_pod_that_could_run_nowhere_or_cannot_be_judged_makes_nobody_go(
+    world: World, spec: Json, reason: str
+) -> None:
     found = world.choice(_pending(**spec))
 
-    assert found.kind == "unjudged"
+    assert found.kind == ("never" if "nodeSelector" in spec else "unjudged")
     assert reason in found.text
 
 

@@ -21,6 +21,11 @@ def _all(*pods: Json) -> list[Unit]:
     return list(units_of(pods, []).on_node["node-1"])
 
 
+def _used(name: str, *pods: Json) -> Json:
+    """A claim with a GPU that these pods use."""
+    return used_by(held("gpu-0", name=name), *pods)
+
+
 def _only(units: Units) -> Unit:
     (unit,) = units.on_node["node-1"]
     return unit
@@ -28,7 +33,7 @@ def _only(units: Units) -> Unit:
 
 def test_each_pod_is_a_unit_with_its_claims() -> None:
     a, b = pod("a"), pod("b")
-    claims = [used_by(held("gpu-0", name="x"), a), used_by(held("gpu-1", name="y"), a)]
+    claims = [_used("x", a), _used("y", a)]
 
     assert _on(units_of([a, b], claims)) == {"ns/a": ["x", "y"], "ns/b": []}
 
@@ -36,7 +41,7 @@ def test_each_pod_is_a_unit_with_its_claims() -> None:
 def test_pods_that_share_a_claim_go_together_on_whatever_nodes() -> None:
     a, b, c = pod("a"), pod("b", 7, start_day=3), pod("c")
     b["spec"]["nodeName"] = "node-2"
-    claims = [used_by(held("gpu-0", name="x"), a, b), used_by(held("gpu-1", name="y"), b, c)]
+    claims = [_used("x", a, b), _used("y", b, c)]
     units = units_of([a, b, c], claims)
 
     assert _on(units) == {"ns/a, ns/b, ns/c": ["x", "y"]}
@@ -46,7 +51,7 @@ def test_pods_that_share_a_claim_go_together_on_whatever_nodes() -> None:
 
 def test_a_claim_that_something_else_reserves_too_is_never_freed() -> None:
     a = pod("a")
-    claims = [used_by(held(f"gpu-{n}", name=str(n)), a) for n in range(3)]
+    claims = [_used(str(n), a) for n in range(3)]
     claims[0]["status"]["reservedFor"].append({"resource": "pods", "name": "b", "uid": "unknown"})
     claims[1]["status"]["reservedFor"] = [
         {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "uid": "g"}
@@ -62,15 +67,15 @@ def test_a_claim_that_is_reserved_for_a_pod_on_its_way_to_a_node_is_not_freed() 
     a, b = pod("a"), pod("b")
     del b["spec"]["nodeName"]
 
-    assert _on(units_of([a, b], [used_by(held("gpu-0", name="x"), a, b)])) == {"ns/a": []}
+    assert _on(units_of([a, b], [_used("x", a, b)])) == {"ns/a": []}
 
 
 def test_claims_of_pods_that_end_anyway_are_free_soon_and_their_pods_are_no_victims() -> None:
     a, b, c = pod("a"), pod("b"), pod("c")
     a["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
     b["status"]["phase"] = "Succeeded"
-    claims = [used_by(held(f"gpu-{n}", name=f"of-{n}"), one) for n, one in enumerate((a, b))]
-    units = units_of([a, b, c], [*claims, used_by(held("gpu-2", name="both"), a, c)])
+    claims = [_used(f"of-{n}", one) for n, one in enumerate((a, b))]
+    units = units_of([a, b, c], [*claims, _used("both", a, c)])
 
     assert _on(units) == {"ns/c": ["both"]}
     assert [one["metadata"]["name"] for one in units.ending] == ["of-0", "of-1"]

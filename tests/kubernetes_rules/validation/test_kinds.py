@@ -12,10 +12,7 @@ from tools.conformance.validation.changes import REMOVED
 
 Object = dict[str, Any]
 
-POD: Object = {
-    "metadata": {"labels": {"app": "a"}},
-    "spec": {"containers": [{"name": "main", "image": "i"}]},
-}
+POD: Object = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
 SELECTOR: Object = {"matchLabels": {"app": "a"}}
 SPECS: dict[str, Object] = {
     "Deployment": {"selector": SELECTOR, "template": POD},

@@ -131,10 +131,7 @@ def test_an_allocation_is_never_changed_but_can_be_taken_away() -> None:
         ),
         (described(conditions=[CONDITION]), []),
         (described(device="e"), ["devices[0] Invalid"]),
-        (
-            described(conditions=NINE),
-            ["devices[0].conditions TooMany"],
-        ),
+        (described(conditions=NINE), ["devices[0].conditions TooMany"]),
         ({**allocated(RESULT), "devices": [DEVICE, DEVICE]}, ["devices[1] Duplicate"]),
         (described(data=[1]), ["devices[0].data Invalid"]),
         (
