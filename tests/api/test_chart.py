@@ -68,12 +68,7 @@ EVERYTHING: Object = {
             "allowedFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}],
         },
     },
-    "preemptor": {
-        "enabled": True,
-        "replicas": 2,
-        "exemptPriorityClasses": ["notebook"],
-        "nominate": True,
-    },
+    "preemptor": {"enabled": True, "replicas": 2, "exemptPriorityClasses": ["notebook"], "nominate": True},
     "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
     "extraVolumes": [{"name": "gpus", "hostPath": {"path": "/gpus", "type": "Directory"}}],
     "extraVolumeMounts": [{"name": "gpus", "mountPath": "/gpus"}],
@@ -243,10 +238,7 @@ REFUSED: dict[str, tuple[Object, str]] = {
         {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 1}}},
         "maxSurge and maxUnavailable cannot both be set",
     ),
-    "neither surge nor unavailable": (
-        {"updateStrategy": {"rollingUpdate": {"maxSurge": 0}}},
-        "are both 0",
-    ),
+    "neither surge nor unavailable": ({"updateStrategy": {"rollingUpdate": {"maxSurge": 0}}}, "are both 0"),
     "no priority class": ({"priorityClassName": ""}, "priorityClassName is empty"),
     "a quota for a class that needs none": (
         {"priorityClassName": "mine", "criticalPodsQuota": {"enabled": True}},

@@ -46,11 +46,7 @@ CHECKED_SINCE_1_36 = [
         "resources": ["resourceclaims/driver"],
         "verbs": ["arbitrary-node:patch", "arbitrary-node:update"],
     },
-    {
-        "apiGroups": ["resource.k8s.io"],
-        "resources": ["resourceclaims/binding"],
-        "verbs": ["patch", "update"],
-    },
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/binding"], "verbs": ["patch", "update"]},
 ]
 DRY: dict[str, str] = {"dryRun": "All"}
 

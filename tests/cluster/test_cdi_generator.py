@@ -7,13 +7,7 @@ import pytest
 from fakegpu.driver_files.layouts import LAYOUTS, Layout
 from tests.cluster.cdi_generator import FakeNode
 from tests.plugin import InstalledDriver
-from tools.conformance.cdi_edits import (
-    ACCEPTED,
-    EditDifference,
-    calls_in_order,
-    differences,
-    taken_apart,
-)
+from tools.conformance.cdi_edits import ACCEPTED, EditDifference, calls_in_order, differences, taken_apart
 from tools.hardware.nvidia_ctk import compare_specs
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/compatibility.md"

@@ -124,9 +124,7 @@ def test_api_server_comes_back_with_its_objects(real_cluster: RealCluster, names
 
 
 def test_two_clusters_at_once_do_not_meet(
-    real_cluster: RealCluster,
-    namespace: str,
-    start_cluster: Callable[[int], RealCluster],
+    real_cluster: RealCluster, namespace: str, start_cluster: Callable[[int], RealCluster]
 ) -> None:
     """A second cluster of two nodes runs pods with addresses of their own, and goes away alone."""
     run_pod(real_cluster, namespace, sleeper())
@@ -134,10 +132,7 @@ def test_two_clusters_at_once_do_not_meet(
     for node in ("node-0", "node-1"):
         run_pod(other, "default", sleeper(f"on-{node}", nodeName=node))
 
-    pods = [
-        real_cluster.api.get(paths.pod("sleeper", namespace)),
-        *other.api.list_objects(paths.pod()),
-    ]
+    pods = [real_cluster.api.get(paths.pod("sleeper", namespace)), *other.api.list_objects(paths.pod())]
     assert len({pod["status"]["podIP"] for pod in pods}) == 3
     assert len(real_cluster.api.list_objects(paths.node())) == 1
     other.close()
@@ -201,9 +196,7 @@ def test_audit_tells_who_wrote_what(real_cluster: RealCluster) -> None:
     assert verbs == ["patch", "delete"]
 
 
-def test_process_of_the_cluster_can_be_stopped_killed_and_started_again(
-    real_cluster: RealCluster,
-) -> None:
+def test_process_of_the_cluster_can_be_stopped_killed_and_started_again(real_cluster: RealCluster) -> None:
     """A process by name: its status, its log over restarts, and no second one of the same name."""
     script = "trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done"
     first = real_cluster.processes.start("stand-in", ["sh", "-c", script])

@@ -19,15 +19,7 @@ from tests.cluster.fault_rounds import ROUNDS, SickGpu
 from tests.cluster.prometheus import Prometheus, Target, prometheus
 from tests.clusters import DriverNode, fresh_namespace, paths
 from tests.eventually import eventually
-from tests.flow.claims import (
-    allocated,
-    claim_of,
-    gpu_pod,
-    make_template,
-    restored,
-    start,
-    wait_published,
-)
+from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, restored, start, wait_published
 from tests.flow.metrics import serve_metrics
 from tests.flow.mig_scene import restart_controller
 from tests.flow.test_sick_gpus import health, taints

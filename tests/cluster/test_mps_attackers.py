@@ -16,15 +16,7 @@ from tests.clusters import CommandFailed, DriverNode, RealCluster
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, request, start
 from tests.flow.mig_scene import end
-from tests.flow.share_scene import (
-    CONTROL,
-    PIPES,
-    clients,
-    daemon_pid,
-    defaults,
-    pipes_of,
-    shared,
-)
+from tests.flow.share_scene import CONTROL, PIPES, clients, daemon_pid, defaults, pipes_of, shared
 from tests.gpus import CudaProcess, gpu_device_name
 
 Object = dict[str, Any]

@@ -6,15 +6,7 @@ from typing import Any
 import pytest
 
 from tests.clusters import DriverNode, paths
-from tests.flow.claims import (
-    allocated,
-    claim_of,
-    gpu_pod,
-    make_template,
-    start,
-    wait_released,
-    wait_running,
-)
+from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start, wait_released, wait_running
 from tests.flow.mig_scene import (
     SAMPLES,
     configured,

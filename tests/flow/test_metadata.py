@@ -1,12 +1,7 @@
 """A container reads what its devices are, where Kubernetes says that it finds that (KEP-5304)."""
 
 from tests.clusters import DriverNode
-from tests.flow.claims import (
-    gpu_pod,
-    make_claim,
-    request,
-    start,
-)
+from tests.flow.claims import gpu_pod, make_claim, request, start
 from tests.flow.metadata_scene import devices_told, metadata_files
 from tests.flow.told_scene import assert_told_alike
 

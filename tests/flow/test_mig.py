@@ -112,8 +112,7 @@ def test_a_changed_layout_waits_for_the_claims_of_the_old_one(driver: DriverNode
         (driver.folder / RULES).write_text(LAYOUT.format(layout="[3g, 3g]"))
         # The partition that is held stays, and so does the taint of the new one in its place.
         wait_offered(
-            driver,
-            lambda listed: sorted(map(kind, listed)) == ["gpu"] * 7 + ["mig"] + ["mig tainted"] * 2,
+            driver, lambda listed: sorted(map(kind, listed)) == ["gpu"] * 7 + ["mig"] + ["mig tainted"] * 2
         )
         start(cluster, namespace, pod_of("beside", "large"))
         cluster.api.create(pod_of("large", "large"), namespace)

@@ -9,15 +9,7 @@ import yaml
 
 from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths, wait_for
 from tests.eventually import eventually
-from tests.flow.claims import (
-    allocated,
-    claim_of,
-    gpu_nodes,
-    request,
-    start,
-    wait_running,
-    wait_unschedulable,
-)
+from tests.flow.claims import allocated, claim_of, gpu_nodes, request, start, wait_running, wait_unschedulable
 from tests.flow.mig_scene import end, pod_of, template
 from tests.flow.passthrough_scene import beside_whole
 from tests.gpus import PciAddress, bound_driver

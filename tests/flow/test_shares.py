@@ -63,9 +63,7 @@ def test_a_share_has_one_id_from_the_scheduler_to_the_container(driver: DriverNo
         (spec,) = driver.node.cdi_dir.glob(f"*{share.uid}*")
         assert f'"{cdi}"' in spec.read_text()
         told = wait_for(
-            cluster.api,
-            paths.resource_claim("share", namespace),
-            lambda claim: "devices" in claim["status"],
+            cluster.api, paths.resource_claim("share", namespace), lambda claim: "devices" in claim["status"]
         )
         (status,) = told["status"]["devices"]
         assert (status["device"], status["shareID"]) == (share.device, share.share_id)

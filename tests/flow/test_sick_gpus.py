@@ -4,13 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.clusters import DriverNode, paths, wait_for, wait_for_list, wait_gone
-from tests.flow.claims import (
-    allocated,
-    claim_of,
-    gpu_pod,
-    make_template,
-    start,
-)
+from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 from tests.flow.mig_scene import restart_controller
 from tests.gpus import PciAddress, parse_gpu_device_name
 

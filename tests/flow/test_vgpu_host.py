@@ -7,12 +7,7 @@ import pytest
 
 from tests.clusters import Cluster, DriverNode, fresh_namespace, paths
 from tests.eventually import eventually
-from tests.flow.claims import (
-    CLASS,
-    request,
-    start,
-    wait_unschedulable,
-)
+from tests.flow.claims import CLASS, request, start, wait_unschedulable
 from tests.flow.mig_scene import end, pod_of, template
 from tests.flow.several_machines import installed_on
 from tests.flow.told_scene import assert_told_alike

@@ -65,11 +65,7 @@ class FakeKubelet:
         self._channel.close()
 
     def call(
-        self,
-        method: str,
-        request: Message,
-        answer: type[Answer],
-        within_seconds: float = WAIT_SECONDS,
+        self, method: str, request: Message, answer: type[Answer], within_seconds: float = WAIT_SECONDS
     ) -> Answer:
         """One call and its answer; raises grpc.RpcError."""
         ask = self._channel.unary_unary(

@@ -145,12 +145,7 @@ class FakeNode(ShownNode):
     """
 
     def __init__(
-        self,
-        folder: Path,
-        machine: str = "a30-quad",
-        *,
-        on_disk: bool = False,
-        binds: bool = False,
+        self, folder: Path, machine: str = "a30-quad", *, on_disk: bool = False, binds: bool = False
     ) -> None:
         self.folder = folder
         self.machine = FakeMachine.open(f"{machine}@{folder / 'machine.json'}" if on_disk else machine)

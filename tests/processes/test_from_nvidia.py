@@ -75,10 +75,7 @@ def test_a_claim_is_taken_over_and_its_gpu_is_published_tainted_until_it_ends(
         assert controller.logged("slices published")[0]["updated"] == 0
         assert tainted(node) == {node.gpus[0]: "held-by-claim"}
         (answer,) = node.prepare(claim)
-        assert (answer.error, answer.cdi_devices) == (
-            "",
-            (f"k8s.gpu.nvidia.com/claim={claim.uid}-gpu-0",),
-        )
+        assert (answer.error, answer.cdi_devices) == ("", (f"k8s.gpu.nvidia.com/claim={claim.uid}-gpu-0",))
         assert not nvidia.checkpoint.exists()
 
         assert node.unprepare(claim) == [""]

@@ -19,12 +19,7 @@ DOMAIN = "gpu.nvidia.com/"
 class SickNode:
     """``look`` looks once, as the controller does at intervals and whenever an event asks for it."""
 
-    def __init__(
-        self,
-        server: EmbeddedApiServer,
-        folder: Path,
-        machine: FakeMachine | None = None,
-    ) -> None:
+    def __init__(self, server: EmbeddedApiServer, folder: Path, machine: FakeMachine | None = None) -> None:
         self.machine = machine or FakeMachine.open("hgx-h100")
         self._folder = folder
         self.rules: NodeConfig | None = None

@@ -26,10 +26,7 @@ def asking(*sockets: Path, again_seconds: float = NEVER) -> Iterator[Asking]:
     failures: Queue[tuple[PciAddress, str]] = Queue()
     turned_on: Queue[None] = Queue()
     one = VirtualFunctionRequests(
-        lambda: sockets,
-        lambda pci, why: failures.put((pci, why)),
-        lambda: turned_on.put(None),
-        again_seconds,
+        lambda: sockets, lambda pci, why: failures.put((pci, why)), lambda: turned_on.put(None), again_seconds
     )
     thread = threading.Thread(target=one.run)
     thread.start()

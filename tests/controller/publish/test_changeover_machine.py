@@ -123,10 +123,7 @@ class Node(RuleBasedStateMachine):
         for _ in range(3):
             self.allocate(choice)
 
-    @rule(
-        forms=CONFIGURED,
-        choice=st.randoms(use_true_random=False),
-    )
+    @rule(forms=CONFIGURED, choice=st.randoms(use_true_random=False))
     def change_while_pods_come(self, forms: list[Any], choice: Any) -> None:
         """All pods have ended; others come while the controller changes what the node offers."""
         self.taken.clear()

@@ -9,15 +9,7 @@ import pytest
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node, reasons
 from tests.driver.mig_machines import device
-from tests.gpus import (
-    Code,
-    Discovery,
-    FakeDevice,
-    FakeMachine,
-    FakeNvml,
-    Gpu,
-    Guard,
-)
+from tests.gpus import Code, Discovery, FakeDevice, FakeMachine, FakeNvml, Gpu, Guard
 
 
 class BusyDevice(FakeDevice):

@@ -224,9 +224,7 @@ def test_the_api_may_be_away_for_a_while_and_know_no_roles_at_first(node: FakeNo
     ]
 
     assert len(node.prepare(node.claim("train", 1))) == 1
-    assert node.complaints == [
-        "team/train: connection refused: start the API server (retryable)",
-    ]
+    assert node.complaints == ["team/train: connection refused: start the API server (retryable)"]
 
 
 def test_claims_for_the_same_two_gpus_come_and_go_at_once_and_none_waits_for_another(tmp_path: Path) -> None:

@@ -17,14 +17,7 @@ from kubeletplugin.kubelet.wire.claim_call import Call
 from proto import dra_v1_pb2 as v1
 from tests.clusters import Metrics
 from tests.gpus import ClaimBlocked, ClaimRefused
-from tests.kubeletplugin.fake_kubelet import (
-    DRA_V1,
-    WAIT_SECONDS,
-    FakeClaims,
-    FakeKubelet,
-    Plugin,
-    claim_of,
-)
+from tests.kubeletplugin.fake_kubelet import DRA_V1, WAIT_SECONDS, FakeClaims, FakeKubelet, Plugin, claim_of
 from tests.plugin import ClaimRef, PreparedDevice
 
 

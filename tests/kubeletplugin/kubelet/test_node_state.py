@@ -120,11 +120,7 @@ def test_a_controller_that_listens_is_asked_to_let_go_and_its_answer_is_heard() 
 METHOD = f"/{NODE_STATE_V1}/Heal"
 ASKED = v1.HealRequest(gpu=str(GPU), reset=True, wait_seconds=60)
 SEEN = HealProgress(
-    "waits",
-    (GPU,),
-    (HoldingClaim("team", "train", "uid-1"),),
-    (UsingProcess(17, "python", "pod-1"),),
-    "why",
+    "waits", (GPU,), (HoldingClaim("team", "train", "uid-1"),), (UsingProcess(17, "python", "pod-1"),), "why"
 )
 
 

@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.migration.checkpoint import (
-    NotUnderstood,
-    PreparedClaim,
-    decode,
-    read_checkpoint,
-)
+from kubeletplugin.migration.checkpoint import NotUnderstood, PreparedClaim, decode, read_checkpoint
 from tests.kubeletplugin.migration.nvidia_state import checkpoint, claim, compact, gpu, partition, told
 
 VECTOR = Path(__file__).resolve().parents[2] / "vectors" / "nvidia-driver" / "checkpoint.json"

@@ -151,11 +151,7 @@ SICK, BETTER = ("gpu-0: words",), ("gpu-0 is healthy again",)
         ([WELL], [LIMIT], HealthChange()),
         ([LIMIT], [WELL], HealthChange()),
         ([LIMIT], [GONE], HealthChange(sick=SICK)),
-        (
-            [WELL, SECOND],
-            [GONE, THIRD],
-            HealthChange(SICK, ("gpu-1 is healthy again",)),
-        ),
+        ([WELL, SECOND], [GONE, THIRD], HealthChange(SICK, ("gpu-1 is healthy again",))),
     ],
 )
 def test_falling_ill_and_getting_well_are_news(

@@ -138,12 +138,7 @@ def test_an_entry_names_the_device_as_the_allocation_does_and_what_it_is() -> No
         "pool": "pool",
         "device": MADE.device,
         "shareID": "5f0e",
-        "data": {
-            "uuid": "MIG-1",
-            "pciBusID": "0000:8a:00.0",
-            "parentUUID": "GPU-1",
-            "profile": "1g.10gb",
-        },
+        "data": {"uuid": "MIG-1", "pciBusID": "0000:8a:00.0", "parentUUID": "GPU-1", "profile": "1g.10gb"},
     }
     assert (condition["type"], condition["status"], condition["lastTransitionTime"]) == ("Ready", "True", NOW)
 

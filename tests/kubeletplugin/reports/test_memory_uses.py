@@ -26,10 +26,7 @@ def uses(entries: list[Entry], containers: Containers | None = ()) -> Told:
 
 
 def test_a_claim_is_told_with_its_limit_and_what_all_of_its_containers_use() -> None:
-    found = uses(
-        [claim("a", share("a"))],
-        (container("a", 3 * GIB), container("a", GIB, "sidecar")),
-    )
+    found = uses([claim("a", share("a"))], (container("a", 3 * GIB), container("a", GIB, "sidecar")))
 
     half = {"limit": 5 * GIB}
     assert found == {
@@ -99,10 +96,7 @@ def test_two_shares_of_one_gpu_in_one_claim_are_told_apart() -> None:
 
     found = uses([claim("a", share("a"), second)])
 
-    assert {key[1]: told["limit"] for key, told in found.items()} == {
-        "share-a": 10 * GIB,
-        "other": 2 * GIB,
-    }
+    assert {key[1]: told["limit"] for key, told in found.items()} == {"share-a": 10 * GIB, "other": 2 * GIB}
 
 
 A: Key = ("a", f"a-{DEVICE}")

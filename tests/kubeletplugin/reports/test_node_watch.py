@@ -252,10 +252,7 @@ def held(device: str = DEVICE, group: str = GROUP) -> HeldDevice:
     return HeldDevice("r", "p", device, PCI, "GPU-1", "cdi", "s", kind="whole", share=share)
 
 
-def entry(
-    *devices: HeldDevice,
-    state: Literal["preparing", "prepared", "releasing"] = "prepared",
-) -> Entry:
+def entry(*devices: HeldDevice, state: Literal["preparing", "prepared", "releasing"] = "prepared") -> Entry:
     return Entry("u", "team", "train", state, 0, devices or (held(),))
 
 
@@ -285,11 +282,7 @@ def test_what_has_its_daemon_or_needs_none_now_blocks_nothing() -> None:
     assert daemons_down([entry()], [MpsState(GROUP, running=True)], "") == ()
     slice_ = replace(held(), share=ShareRecord(GROUP, "TimeSlicing", 1))
     whole = replace(held(), device=GROUP, share=None)
-    for one in (
-        entry(slice_, whole),
-        entry(state="preparing"),
-        entry(state="releasing"),
-    ):
+    for one in (entry(slice_, whole), entry(state="preparing"), entry(state="releasing")):
         assert daemons_down([one], None, "") == ()
 
 

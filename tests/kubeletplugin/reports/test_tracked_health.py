@@ -74,9 +74,7 @@ def blocked(node: FakeNode) -> list[tuple[str, str, int | None]]:
     ]
 
 
-def test_what_a_pod_of_a_device_plugin_has_is_blocked_until_it_has_ended(
-    node: FakeNode,
-) -> None:
+def test_what_a_pod_of_a_device_plugin_has_is_blocked_until_it_has_ended(node: FakeNode) -> None:
     second = node.gpus[1]
     node.cut_by_hand(ONE, 6, 1)
     mig = node.discovery.snapshot().gpus[0].mig

@@ -84,11 +84,7 @@ def test_who_has_all_of_a_fractional_device_is_alone() -> None:
 
 @pytest.mark.parametrize(
     ("intervals", "wanted"),
-    [
-        (("",), "Default"),
-        (("", "Long", "Default"), "Long"),
-        (("Medium", "Short", "Long"), "Short"),
-    ],
+    [(("",), "Default"), (("", "Long", "Default"), "Long"), (("Medium", "Short", "Long"), "Short")],
 )
 def test_the_time_slice_is_the_shortest_that_a_class_asks_for(
     intervals: tuple[str, ...], wanted: str

@@ -14,15 +14,7 @@ from tests.gpus import ClaimBlocked, DriverError, NodeIncomplete, NvmlError
 from tests.kubeletplugin.crashes import UID, Crashes
 from tests.kubeletplugin.crashing_process import SHARE_ID
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.sharing.limiting_node import (
-    GIB,
-    MIB,
-    gib,
-    hooks_of,
-    limiting,
-    memory_of,
-    publish,
-)
+from tests.kubeletplugin.sharing.limiting_node import GIB, MIB, gib, hooks_of, limiting, memory_of, publish
 from tests.kubeletplugin.sharing.memory.memory_node import MemoryNode
 from tests.plugin import ClaimRef, NotReady
 

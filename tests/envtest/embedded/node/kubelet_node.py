@@ -66,11 +66,7 @@ class Node:
         eventually("the node comes to this", condition, context=lambda: self.server.objects("pods"))
 
     def bind(
-        self,
-        pod: str,
-        claim: str,
-        *containers: dict[str, Any],
-        initial: tuple[dict[str, Any], ...] = (),
+        self, pod: str, claim: str, *containers: dict[str, Any], initial: tuple[dict[str, Any], ...] = ()
     ) -> None:
         """A pod with a claim that is allocated and reserved for it."""
         spec = {

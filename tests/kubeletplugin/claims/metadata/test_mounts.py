@@ -63,10 +63,7 @@ def test_a_request_that_is_no_label_has_no_file(request_name: str) -> None:
 
 @pytest.mark.parametrize(
     "claim",
-    [
-        replace(entry(held("gpu", "a")), name=""),
-        entry(replace(held("gpu", "a"), published_as="gpu-0")),
-    ],
+    [replace(entry(held("gpu", "a")), name=""), entry(replace(held("gpu", "a"), published_as="gpu-0"))],
     ids=["of no known name", "of another driver"],
 )
 def test_a_claim_of_which_too_little_is_known_has_no_files_but_may_have_had_some(claim: Entry) -> None:

@@ -32,14 +32,8 @@ def test_a_repeated_prepare_activates_nothing_again(node: FakeNode) -> None:
 @pytest.mark.parametrize(
     ("modules", "sentence"),
     [
-        (
-            (1, 3),
-            "a part of fabric partition 1 (modules 1, 2, 3, 4): claims cannot share a partition: add",
-        ),
-        (
-            (1, 2, 3),
-            "ask for 4 GPUs with the constraint matchAttribute: gpu.nvidia.com/partition4",
-        ),
+        ((1, 3), "a part of fabric partition 1 (modules 1, 2, 3, 4): claims cannot share a partition: add"),
+        ((1, 2, 3), "ask for 4 GPUs with the constraint matchAttribute: gpu.nvidia.com/partition4"),
         ((2, 8), "add the constraint matchAttribute: gpu.nvidia.com/partition2 to the claim"),
         ((1, 2, 3, 4, 5, 6), "ask for 8 GPUs with the constraint matchAttribute: gpu.nvidia.com/partition8"),
     ],

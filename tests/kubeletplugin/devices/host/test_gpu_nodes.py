@@ -184,9 +184,7 @@ def found(nodes: VfioNodes, *, with_api: bool = True) -> list[str]:
     return [node.below_root for node in nodes.of_group(12, with_api=with_api)]
 
 
-def test_the_nodes_lie_beside_those_of_the_nvidia_driver_or_below_the_hosts_root(
-    tmp_path: Path,
-) -> None:
+def test_the_nodes_lie_beside_those_of_the_nvidia_driver_or_below_the_hosts_root(tmp_path: Path) -> None:
     lay(tmp_path, "vfio/vfio")
     nodes = VfioNodes(InstalledDriver.below(tmp_path))
     with pytest.raises(NodeIncomplete, match="/dev/vfio/12 is missing"):

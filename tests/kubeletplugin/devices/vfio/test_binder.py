@@ -101,10 +101,7 @@ def test_a_missing_module_is_said_before_anything_is_changed(scene: GroupScene) 
         ({"fails": {f"xhci_hcd/unbind {USB}": errno.EBUSY}}, ""),
         ({"fails": {f"drivers_probe {USB}": errno.EBUSY}}, ""),
         ({"refuses": {(USB, "vfio-pci")}}, "it was offered to vfio-pci, but it has no driver"),
-        (
-            {"ignores": f"{USB}/driver_override"},
-            "its driver_override was set to vfio-pci, but it has none",
-        ),
+        ({"ignores": f"{USB}/driver_override"}, "its driver_override was set to vfio-pci, but it has none"),
         ({"ignores": "xhci_hcd/unbind"}, "it was taken from xhci_hcd, but it has the driver xhci_hcd"),
         ({"ignores": f"drivers_probe {USB}"}, "it was offered to vfio-pci, but it has no driver"),
     ],
@@ -152,9 +149,7 @@ def test_a_function_that_a_machine_still_has_is_not_given_back_yet(scene: GroupS
     assert (scene.drivers(), scene.record) == (OWN_DRIVERS, CLEAN)
 
 
-def test_an_unbind_that_does_not_come_back_leaves_a_function_in_doubt_until_it_has(
-    scene: GroupScene,
-) -> None:
+def test_an_unbind_that_does_not_come_back_leaves_a_function_in_doubt_until_it_has(scene: GroupScene) -> None:
     scene.kernel.late.add(GPU)
     with pytest.raises(FunctionInDoubt, match=f"{GPU} is unknown: .*taking it from nvidia"):
         scene.bind()

@@ -150,9 +150,7 @@ def serving(folder: Path, served: grpc.GenericRpcHandler, workers: int = 2) -> I
             server.stop(0)
 
 
-def answering(
-    answer: Callable[[bytes, grpc.ServicerContext], bytes],
-) -> grpc.GenericRpcHandler:
+def answering(answer: Callable[[bytes, grpc.ServicerContext], bytes]) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(
         SERVICE, {METHOD: grpc.unary_unary_rpc_method_handler(answer)}
     )

@@ -153,9 +153,7 @@ def test_what_is_in_the_way_keeps_the_gpu_as_it_was_and_is_named(
 
 def test_programs_of_the_node_are_the_drivers_to_deal_with(node: FakeNode) -> None:
     opened_by(
-        node,
-        User(11, "nvidia-persiste", is_of_node=True),
-        User(12, "nv-fabricmanage", is_of_node=True),
+        node, User(11, "nvidia-persiste", is_of_node=True), User(12, "nv-fabricmanage", is_of_node=True)
     )
 
     assert heal(node)[-1].step == "healed"

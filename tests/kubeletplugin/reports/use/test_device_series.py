@@ -113,10 +113,7 @@ def test_shares_are_told_apart_by_their_processes(h100: UseNode) -> None:
         (labels["claim"], labels["pod"], labels["container"]): value
         for labels, value in h100.samples("container_gpu_memory_used_bytes")
     }
-    assert containers == {
-        ("a", "a-0", "main"): 6 * GIB,
-        ("b", "b-0", "main"): 2 * GIB,
-    }
+    assert containers == {("a", "a-0", "main"): 6 * GIB, ("b", "b-0", "main"): 2 * GIB}
     assert h100.of_gpu(1)["memory_used_bytes"] == 9 * GIB
 
 

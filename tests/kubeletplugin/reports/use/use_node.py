@@ -28,12 +28,7 @@ class UseNode(FakeNode):
         (folder / "proc").mkdir()
         self.metrics = Metrics("kubeletplugin")
         self.numbers = PluginMetrics(
-            self.discovery,
-            self.parts,
-            FakePublished(self),
-            self._list_containers,
-            folder,
-            folder / "proc",
+            self.discovery, self.parts, FakePublished(self), self._list_containers, folder, folder / "proc"
         )
         self.numbers.show(self.metrics, NODE)
         self._thread = threading.Thread(target=self.numbers.use.run)

@@ -82,13 +82,7 @@ class MemoryNode(FakeNode):
         return str(self.gpus[gpu])
 
     def held(
-        self,
-        uid: str,
-        limit_bytes: int,
-        *,
-        gpu: int = 0,
-        request: str = "gpu",
-        mps: bool = False,
+        self, uid: str, limit_bytes: int, *, gpu: int = 0, request: str = "gpu", mps: bool = False
     ) -> HeldDevice:
         """A share of a GPU that a claim holds."""
         device = f"{gpu_device_name(self.gpus[gpu])}-{'mps' if mps else 'ts'}-mem"

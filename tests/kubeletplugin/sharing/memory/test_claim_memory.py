@@ -61,9 +61,7 @@ def test_a_limit_is_not_raised_while_its_container_runs(l4s: MemoryNode) -> None
 
 def test_the_requests_of_a_claim_are_taken_to_be_used_by_as_many_containers_each(l4s: MemoryNode) -> None:
     one, other = l4s.hold(
-        "u-1",
-        l4s.held("u-1", 8 * GIB, request="one"),
-        l4s.held("u-1", 8 * GIB, gpu=1, request="other"),
+        "u-1", l4s.held("u-1", 8 * GIB, request="one"), l4s.held("u-1", 8 * GIB, gpu=1, request="other")
     )
     for device in (one, other):
         l4s.announce(device, "a", "b")  # the kubelet lists all devices of the claim for both

@@ -90,9 +90,7 @@ def test_a_fault_of_ours_refuses_the_container_and_names_its_lines_in_the_log(
 
 
 @pytest.mark.parametrize(
-    "said",
-    [b"\n", b"{}\n", b"a" * (MOST_BYTES + 1), b"cut"],
-    ids=["nothing", "empty", "too long", "cut"],
+    "said", [b"\n", b"{}\n", b"a" * (MOST_BYTES + 1), b"cut"], ids=["nothing", "empty", "too long", "cut"]
 )
 def test_malformed_calls_are_refused_and_logged_and_others_are_answered(
     folder: Path, log: io.StringIO, said: bytes

@@ -21,12 +21,7 @@ class SupervisorProcess:
     """The MPS supervisor as a process, for a scene; entering waits until it serves, leaving ends it."""
 
     def __init__(
-        self,
-        mps: MpsScene,
-        *,
-        mounts: bool = False,
-        launcher: tuple[str, ...] = (),
-        health_addr: str = "",
+        self, mps: MpsScene, *, mounts: bool = False, launcher: tuple[str, ...] = (), health_addr: str = ""
     ) -> None:
         self._process = subprocess.Popen(
             [

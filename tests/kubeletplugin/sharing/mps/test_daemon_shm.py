@@ -148,8 +148,7 @@ HOST = "22 1 0:21 / / rw - ext4 /dev/vda rw\n30 22 0:5 / /run/gpu rw shared:7 ma
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"),
-    [("/run/gpu/mps", True), ("/run/gpu", True), ("/run/gpus", False), ("/run", False)],
+    ("path", "expected"), [("/run/gpu/mps", True), ("/run/gpu", True), ("/run/gpus", False), ("/run", False)]
 )
 def test_whether_a_mount_is_passed_on_stands_in_the_table_of_mounts(path: str, *, expected: bool) -> None:
     assert is_shared_mount(Path(path), HOST) is expected

@@ -9,14 +9,7 @@ import pytest
 from kubeletplugin.sharing.mps.processes import CONTROL
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 from tests.gpus import ClaimBlocked, DriverError, NodeIncomplete
-from tests.kubeletplugin.sharing.mps.scene import (
-    DEADLINE_SECONDS,
-    NAME,
-    MpsScene,
-    mps_process,
-    running,
-    told,
-)
+from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, mps_process, running, told
 from tests.kubeletplugin.stream_client import StreamClient
 from tests.plugin import MpsState
 

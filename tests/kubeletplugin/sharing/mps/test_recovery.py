@@ -9,14 +9,7 @@ import pytest
 from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps.supervisor import Supervisor
 from tests.gpus import ClaimBlocked
-from tests.kubeletplugin.sharing.mps.scene import (
-    DEADLINE_SECONDS,
-    NAME,
-    MpsScene,
-    following,
-    running,
-    told,
-)
+from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following, running, told
 from tests.kubeletplugin.sharing.mps.supervisor_process import SupervisorProcess
 from tests.kubeletplugin.stream_client import StreamClient
 from tests.plugin import MpsClient, MpsState

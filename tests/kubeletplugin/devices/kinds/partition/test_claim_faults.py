@@ -60,9 +60,7 @@ def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
     assert not list(node.watch.foreign(node.discovery.snapshot(), ()))
 
 
-def test_a_lost_claim_does_not_get_its_partition_again(
-    node: FakeNode,
-) -> None:
+def test_a_lost_claim_does_not_get_its_partition_again(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
     node.prepare(ref)
     (made,) = node.instances()

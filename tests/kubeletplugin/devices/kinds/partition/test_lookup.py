@@ -199,9 +199,7 @@ def test_a_mode_that_cannot_be_put_to_rest_is_logged_and_nobody_fails(scene: Sce
     assert scene.mode() == (True, True)
 
 
-def test_rest_of_a_gpu_whose_mode_needs_a_reset_does_not_even_try(
-    open_scene: Callable[..., Scene],
-) -> None:
+def test_rest_of_a_gpu_whose_mode_needs_a_reset_does_not_even_try(open_scene: Callable[..., Scene]) -> None:
     scene = open_scene("dgx-a100")
     scene.turn_on()
     before = scene.mode()

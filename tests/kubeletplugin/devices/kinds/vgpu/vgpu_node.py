@@ -42,10 +42,6 @@ def edits(node: FakeNode, ref: ClaimRef) -> dict[str, Any]:
 
 def with_config(**iommu: Any) -> dict[str, Any]:
     """The rest of an allocation whose claim has a configuration of vfio."""
-    parameters = {
-        "apiVersion": "resource.nvidia.com/v1beta1",
-        "kind": "VfioDeviceConfig",
-        "iommu": iommu,
-    }
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig", "iommu": iommu}
     opaque = {"driver": "gpu.nvidia.com", "parameters": parameters}
     return {"config": [{"source": "FromClaim", "requests": [], "opaque": opaque}]}
