@@ -25,12 +25,14 @@ def add_everything(page: Page) -> None:
     _nodes(page)
     _claims(page)
     _taints(page)
-    page.api.create(waiting_pod(WAITING.partition("/")[2], "missing"))
+    # In the order of their names: the page shows the oldest first, and a new second may begin in between.
     page.api.create(pod_by_limit(BY_LIMIT))
     add_claim(page, "many", "large")
     page.api.create(waiting_pod("fits-later", "many"))
+    page.api.create(waiting_pod(WAITING.partition("/")[2], "missing"))
     _failing_pod(page)
-    page.wait_words("/", "the claim missing that the pod names", "its devices are free", "no node has nvidia")
+    shown = "the claim missing that the pod names", "its devices are free", "no node has nvidia", "GPU hangs"
+    page.wait_words("/", *shown)
 
 
 def _nodes(page: Page) -> None:
