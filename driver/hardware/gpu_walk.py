@@ -21,6 +21,7 @@ from driver.nvml.api import (
     GPU_CALLS,
     Code,
     DriverNotLoaded,
+    FabricFailed,
     FabricInfo,
     GpuLost,
     MigMode,
@@ -287,21 +288,26 @@ class GpuWalk:
     def _fabric(
         self, device: NvmlDevice, watch: Watch, mode: MigMode | None, before: str | None
     ) -> str | None:
-        """The clique. A fabric that is not up yet is a problem, except for a GPU in MIG mode."""
+        """The clique. A fabric that is not up, or has failed, is a problem, except for a GPU in MIG mode."""
+        problem: Problem | None
         try:
             info = watch("fabric", device.fabric)
         except (GpuLost, SessionLost, DriverNotLoaded):
             raise
         except NotSupported:
             return None
+        except FabricFailed as error:
+            text = f"{error.what}: {error.way_out}"
+            problem = Problem(GPU_CALLS["fabric"], "fabric", text, "failed")
         except NvmlError as error:
             self._note_failure("fabric", error, known=self._known("fabric"))
             return before
-        # Only a fabric that is up has a clique and a health.
-        self._fabric_up = info.state == "completed"
-        problem = _FABRIC_IS_NOT_UP.get(info.state)
-        if problem is None:
-            return _clique(info)
+        else:
+            # Only a fabric that is up has a clique and a health.
+            self._fabric_up = info.state == "completed"
+            problem = _FABRIC_IS_NOT_UP.get(info.state)
+            if problem is None:
+                return _clique(info)
         # A GPU in MIG mode talks to no other GPU, so it needs no fabric.
         if mode is None or not mode.enabled:
             self.problems.append(problem)

@@ -17,6 +17,7 @@ from driver.kinds.forms import VGPU_MANAGER, Forms, GpuForms
 from driver.kinds.gpu_attributes import attribute_text, known, physical_attributes
 from driver.kinds.kind import OfferedKind, Policies, PolicyField
 from driver.kinds.memory_limits import MemoryLimitsField, memory_limits
+from driver.nvml.api import GPU_CALLS
 
 _MOST_CAPACITIES = 7
 """The capacities of a GPU that is offered whole and in partitions (driver.kinds.partition.kind)."""
@@ -139,8 +140,15 @@ def _links(
         "nvlinkMesh": mesh,
         "nvlinkPeers": attribute_text(",".join(map(str, peers))) if peers else None,
         "nvlinkPeerCount": None if peers is None else len(peers),
-        "fabricClique": attribute_text(gpu.fabric_clique),
+        "fabricClique": attribute_text(gpu.fabric_clique) if _is_in_fabric(gpu) else None,
     }
+
+
+def _is_in_fabric(gpu: Gpu) -> bool:
+    """Whether the fabric is complete and without error, as far as the last check knows."""
+    return not any(
+        problem.call == GPU_CALLS["fabric"] and problem.reason == "fabric" for problem in gpu.problems
+    )
 
 
 def _widths(counts: tuple[int, ...]) -> str | None:

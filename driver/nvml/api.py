@@ -78,6 +78,18 @@ class NotSupported(NvmlCallFailed):
     default_way_out = "treat the value as unknown"
 
 
+class FabricFailed(NvmlCallFailed):
+    """The call succeeded, and its answer is that the NVLink fabric was set up with an error: ``code``."""
+
+    # The code is one of NVML's, but says nothing about this session: 1 does not mean that it is lost, nor 15
+    # that the GPU is. So it must not become SessionLost or GpuLost.
+    default_way_out = "see the log of nvidia-fabricmanager"
+
+    def __init__(self, code: int, subject: str) -> None:
+        super().__init__(GPU_CALLS["fabric"], code, subject)
+        self.what = f"the NVLink fabric of {subject} failed with {code_name(code)} ({code})"
+
+
 class GpuLost(NvmlCallFailed):
     """The GPU fell off the bus or is not reachable (XID 79)."""
 

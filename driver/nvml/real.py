@@ -22,6 +22,7 @@ from driver.nvml.api import (
     AddressingMode,
     Code,
     DriverNotLoaded,
+    FabricFailed,
     FabricInfo,
     MigMode,
     NotSupported,
@@ -31,7 +32,6 @@ from driver.nvml.api import (
     NvmlTimeout,
     SessionLost,
     Virtualization,
-    code_name,
     failure,
 )
 from driver.nvml.health.real import RealHealthCalls
@@ -296,7 +296,7 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
             case pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
                 # The status is that of the fabric and counts only once it is COMPLETED.
                 if info.status != pynvml.NVML_SUCCESS:
-                    raise self._fabric_failed(int(info.status))
+                    raise FabricFailed(int(info.status), self._subject)
                 return FabricInfo("completed", cluster, clique)
             case pynvml.NVML_GPU_FABRIC_STATE_IN_PROGRESS:
                 return FabricInfo("in-progress", cluster, clique)
@@ -304,16 +304,6 @@ class RealDevice(RealMigCalls, RealHealthCalls, RealUseCalls):
                 return FabricInfo("not-started", cluster, clique)
             case _:
                 return FabricInfo("not-supported", cluster, clique)
-
-    def _fabric_failed(self, status: int) -> NvmlCallFailed:
-        """The error for a fabric that was set up with an error; the call itself has succeeded."""
-        # The status is one of NVML's return codes, but says nothing about this session: 1 does not mean that
-        # it is lost, nor 15 that the GPU is. So it must not become SessionLost or GpuLost.
-        error = NvmlCallFailed(
-            GPU_CALLS["fabric"], status, self._subject, "see the log of nvidia-fabricmanager"
-        )
-        error.what = f"the NVLink fabric of {self._subject} failed with {code_name(status)} ({status})"
-        return error
 
     def module_id(self) -> int:
         return int(self._get("module_id", pynvml.nvmlDeviceGetModuleId, ctypes.c_uint()))

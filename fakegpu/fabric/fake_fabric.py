@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from driver.errors import ConfigError
 from driver.fabric import api
-from driver.nvml.api import FabricInfoState
-from fakegpu.fabric.state import FabricFault, FabricState
+from fakegpu.fabric.state import FabricFault, FabricState, Registration
 from fakegpu.machine.spec import FabricSpec, MachineSpec
 from fakegpu.machine.state import MachineState, StateStore
 
@@ -186,7 +185,7 @@ class FakeFabric:
             )
         )
 
-    def register(self, gpus: FabricInfoState) -> None:
+    def register(self, gpus: Registration) -> None:
         """Set how far the GPUs' registration in the fabric has come, as NVML reports it."""
         self._change(lambda fabric: replace(fabric, gpus=gpus))
 

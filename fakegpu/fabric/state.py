@@ -22,6 +22,10 @@ class FabricFault:
     after: bool = False
 
 
+Registration = FabricInfoState | Literal["failed"]
+"""How far the registration of GPUs has come; ``failed``: it is complete, with an error."""
+
+
 @dataclass(frozen=True, slots=True)
 class FabricState:
     """The fabric. ``connected`` are the partitions that the NVSwitches connect.
@@ -39,7 +43,7 @@ class FabricState:
     active: tuple[int, ...] = ()
     connected: tuple[int, ...] = ()
     faults: tuple[FabricFault, ...] = ()
-    gpus: FabricInfoState | Literal[""] = ""
+    gpus: Registration | Literal[""] = ""
 
     def after_boot(self) -> FabricState:
         """The state after a reboot: nothing is connected; the fabric manager has started in the same mode."""

@@ -153,7 +153,10 @@ class FakeDevice(FakeMigCalls, FakeSharingCalls, FakeMemoryCalls, FakeHealthCall
         state, _ = self._enter("fabric")
         if self._spec.fabric is None:
             raise self._failure("fabric", api.Code.NOT_SUPPORTED)
-        return replace(self._spec.fabric, state=state.fabric.gpus or self._spec.fabric.state)
+        registration = state.fabric.gpus or self._spec.fabric.state
+        if registration == "failed":
+            raise api.FabricFailed(api.Code.UNKNOWN, str(self._slot.pci))
+        return replace(self._spec.fabric, state=registration)
 
     def module_id(self) -> int:
         self._enter("module_id")

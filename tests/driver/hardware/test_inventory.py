@@ -7,11 +7,13 @@ from threading import Lock
 
 import pytest
 
-from driver.nvml.api import FabricInfoState, NotFound
+from driver.nvml.api import NotFound
+from fakegpu.fabric.state import Registration
 from tests.controller.mig_node import cut
 from tests.driver.hardware.looked_at import Node, reasons, without_problems
 from tests.eventually import eventually
 from tests.gpus import (
+    AttributeValue,
     Code,
     Discovery,
     FakeDevice,
@@ -19,12 +21,17 @@ from tests.gpus import (
     GpuLost,
     Guard,
     InstanceNotFound,
+    Inventory,
     LetGo,
     NvmlCallFailed,
     NvmlTimeout,
     PciAddress,
     known_machines,
+    node_offers,
 )
+
+RACK = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"
+"""The clique of the GB200."""
 
 
 def test_a_whole_gpu_is_known(node: Node) -> None:
@@ -43,7 +50,7 @@ def test_a_whole_gpu_is_known(node: Node) -> None:
 
 def test_a_fabric_of_several_machines_is_a_clique(tmp_path: Path) -> None:
     gpus = Node("gb200-tray", tmp_path).discovery.snapshot().gpus
-    assert {gpu.fabric_clique for gpu in gpus} == {"5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"}
+    assert {gpu.fabric_clique for gpu in gpus} == {RACK}
     assert [str(gpu.pci)[:4] for gpu in gpus] == ["0008", "0009", "0018", "0019"]
 
 
@@ -279,17 +286,28 @@ def test_a_gpu_that_nvml_never_listed_is_unread_while_the_nvidia_driver_has_it(n
     assert (unread.pci, [problem.reason for problem in unread.problems]) == (lost, ["lost"])
 
 
+def cliques(seen: Inventory) -> list[AttributeValue | None]:
+    """The cliques that the whole GPUs are published with; None for a GPU without one or in MIG mode."""
+    published = {device.pci: device.attributes.get("fabricClique") for device in node_offers(seen).devices}
+    return [published.get(gpu.pci) for gpu in seen.gpus]
+
+
 @pytest.mark.parametrize(
     ("state", "value", "words"),
-    [("in-progress", "", "still being set up"), ("not-started", "not-started", "CUDA fails with error 802")],
+    [
+        ("in-progress", "", "still being set up"),
+        ("not-started", "not-started", "CUDA fails with error 802"),
+        ("failed", "failed", "failed with UNKNOWN (999): see the log of nvidia-fabricmanager"),
+    ],
 )
 def test_a_fabric_that_is_not_up_is_a_problem_of_gpus_outside_mig_mode_until_it_is(
-    tmp_path: Path, state: FabricInfoState, value: str, words: str
+    tmp_path: Path, state: Registration, value: str, words: str
 ) -> None:
     node = Node("gb200-tray", tmp_path)
     machine, discovery = node.machine, node.discovery
     cut(machine, 0, slices=1, start=0)
     before = discovery.snapshot()
+    assert cliques(before) == [None, RACK, RACK, RACK]
 
     machine.fabric.register(state)
 
@@ -298,6 +316,7 @@ def test_a_fabric_that_is_not_up_is_a_problem_of_gpus_outside_mig_mode_until_it_
     [problem] = after.gpus[1].problems
     assert (problem.value, words in problem.message) == (value, True)
     assert tuple(map(without_problems, after.gpus)) == tuple(map(without_problems, before.gpus))
+    assert cliques(after) == [None] * 4
     machine.fabric.register("completed")
     assert discovery.snapshot() == before
 
