@@ -80,11 +80,20 @@ def build_driver_root(
     return folder
 
 
+CHANNELS_MAJOR = 511
+"""The major of IMEX channels on a fake machine; on a real one it differs from load to load."""
+
+
 def build_device_nodes(folder: Path, machine: FakeMachine, view: ContainerView | None = None) -> None:
     """Build the device nodes and the capability files of MIG; from then on they follow the machine."""
     for name in CONTROL_NODES:
         null_device(folder / "dev" / name)
     (folder / "dev" / "dri" / "by-path").mkdir(parents=True, exist_ok=True)
+    if machine.spec.is_in_rack:
+        (folder / "proc").mkdir(exist_ok=True)
+        (folder / "proc" / "devices").write_text(
+            f"Character devices:\n{CHANNELS_MAJOR} nvidia-caps-imex-channels\n"
+        )
     machine.attach_driver_root(folder, view.root if view else None)
 
 
