@@ -102,8 +102,8 @@ class Common:
         claim_files = ClaimFiles(store, metadata, self.listeners.step, self.listeners.timing)
         ports = Ports(cluster, self.listeners, watch, self.memory, release_unneeded)
         preparer = Preparer(
-            identity, *records, self.kinds, self.shares, self.fabric, self.leftovers, specs, claim_files, ports,
-            self.intervals.patience_seconds,
+            identity, *records, self.kinds, self.shares, self.fabric, self.leftovers, specs, claim_files,
+            ports, self.intervals.patience_seconds,
         )  # fmt: skip
         reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), cluster, watch)
         return preparer, reconciler

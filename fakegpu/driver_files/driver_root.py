@@ -90,10 +90,9 @@ def build_device_nodes(folder: Path, machine: FakeMachine, view: ContainerView |
         null_device(folder / "dev" / name)
     (folder / "dev" / "dri" / "by-path").mkdir(parents=True, exist_ok=True)
     if machine.spec.is_in_rack:
-        (folder / "proc").mkdir(exist_ok=True)
-        (folder / "proc" / "devices").write_text(
-            f"Character devices:\n{CHANNELS_MAJOR} nvidia-caps-imex-channels\n"
-        )
+        devices = folder / "proc" / "devices"
+        devices.parent.mkdir(exist_ok=True)
+        devices.write_text(f"Character devices:\n{CHANNELS_MAJOR} nvidia-caps-imex-channels\n")
     machine.attach_driver_root(folder, view.root if view else None)
 
 

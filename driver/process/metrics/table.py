@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Process = Literal["kubeletplugin", "controller", "webhook", "preemptor"]
+Process = Literal["kubeletplugin", "controller", "webhook", "preemptor", "cliques"]
 """The processes that serve numbers."""
 
 _UNITS = {

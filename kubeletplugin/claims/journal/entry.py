@@ -43,7 +43,9 @@ def is_same_load(one: str, other: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The DRA driver, the pool of this node (empty if its devices are those of several nodes), and the running boot.
+    """The DRA driver, the pool of this node, and the running boot.
+
+    ``pool`` is empty if the devices of the driver are those of several nodes.
 
     ``driver_generation()`` differs between the loads of the NVIDIA driver within the boot.
     """

@@ -18,7 +18,7 @@ CLIQUE, OTHER_CLIQUE = (f"5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.{number}" for num
 
 
 class ChannelNode:
-    """A tray of a rack, with the parts for both drivers; ``imex`` and ``clique`` are those of its FakeNode."""
+    """A tray of a rack, with the parts for both DRA drivers."""
 
     def __init__(self, folder: Path) -> None:
         self.node = FakeNode(folder, "gb200-tray")

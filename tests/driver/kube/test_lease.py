@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from controller.preemptor.lease import DURATION_SECONDS, RENEW_SECONDS, Lease
+from driver.kube.lease import DURATION_SECONDS, RENEW_SECONDS, Lease
 from tests.clock import Clock
 from tests.controller.preemptor.scene import Scene
 
