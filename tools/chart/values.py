@@ -262,13 +262,42 @@ class Preemptor:
 
 
 @dataclass(frozen=True, slots=True)
+class Cliques:
+    """The process that publishes IMEX channels, and what the kubelet plugin needs to prepare them."""
+
+    enabled: Annotated[
+        bool,
+        "Publish IMEX channels for the NVLink cliques of racks such as GB200 NVL72, prepare claims for them, "
+        "and create the DeviceClass nvlink-channel (docs/topology.md).",
+    ] = False
+    channels: Annotated[
+        int, Between(1, 2047), "Number of channels of each clique: so many gangs can run in it at once."
+    ] = 64
+    imexSocket: Annotated[
+        str, "The socket of nvidia-imex on the hosts: IMEX_CMD_UNIX_DOMAIN_PATH of its configuration."
+    ] = "/etc/nvidia-imex/imex_ctrl.sock"
+    replicas: Annotated[
+        int, Between(1, 9), "Number of pods. One works, the others take over if it fails."
+    ] = 1
+    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations for its pods."] = field(default_factory=dict)
+    resources: Annotated[Resources, "Requests and limits of its container."] = field(
+        default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"}, {"memory": "1Gi"})
+    )
+    nodeSelector: Annotated[Labels, "Node labels that its pods require."] = field(default_factory=dict)
+    tolerations: Annotated[list[Object], "Tolerations of its pods."] = field(default_factory=list)
+    affinity: Annotated[Object, "Affinity of its pods."] = field(default_factory=dict)
+    priorityClassName: Annotated[str, "Priority class of its pods."] = "system-cluster-critical"
+
+
+@dataclass(frozen=True, slots=True)
 class Metrics:
     """Metrics of all processes."""
 
     enabled: Annotated[
         bool,
-        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400, preemptor 9403. Metrics "
-        "name claims and namespaces; restrict access with networkPolicy.metricsFrom.",
+        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400, preemptor 9403, "
+        "cliques 9404. Metrics name claims and namespaces; restrict access with networkPolicy.metricsFrom.",
     ] = False
 
 
@@ -553,6 +582,9 @@ class Values:
         "The preemptor, which evicts pods of lower priority for pods that wait for devices "
         "(docs/preemption.md).",
     ] = field(default_factory=Preemptor)
+    cliques: Annotated[
+        Cliques, "IMEX channels, by which the pods of a gang share memory across nodes (docs/topology.md)."
+    ] = field(default_factory=Cliques)
     uninstall: Annotated[
         Uninstall,
         "The Job that helm uninstall runs to clean the nodes (docs/lifecycle.md). It fails while a claim "
