@@ -11,7 +11,6 @@ import yaml
 
 from driver.devices.names import CHANNELS_DRIVER_NAME
 from fakegpu.driver_files.driver_root import IMEX_STATE
-from fakegpu.machine.spec import MACHINES
 from tests.clusters import (
     DRIVER_NAMESPACE,
     PACKAGE_ROOT,
@@ -34,6 +33,7 @@ from tests.flow.claims import (
     wait_unschedulable,
 )
 from tests.flow.several_machines import installed_on
+from tests.gpus import MACHINES
 
 Object = dict[str, Any]
 Trays = tuple[Cluster, tuple[DriverNode, ...]]
