@@ -40,6 +40,7 @@ Object = dict[str, Any]
 NAME = "gpu-dra-cliques"
 """The process in logs, in events, and as the owner of labels that it sets."""
 
+_ROLE = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{NAME}"
 _CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 _RESYNC_SECONDS = 600.0
 _HEAD = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
@@ -166,11 +167,24 @@ class CliquePublisher:
             self._own_writes.wrote(self._client.replace(path, body, timeout_seconds=PATIENT_SECONDS))
         for create in plan.creates:
             name = generate_name(create.index, CHANNELS_DRIVER_NAME, pool)
-            body = {**_HEAD, "metadata": {"generateName": name}, "spec": create.spec}
+            metadata = {"generateName": name, "ownerReferences": self._owners()}
+            body = {**_HEAD, "metadata": metadata, "spec": create.spec}
             made = self._client.create(RESOURCE_SLICES, body, timeout_seconds=PATIENT_SECONDS)
             self._own_writes.wrote(made)
         if not plan.empty:
             _log.info("channels published", clique=pool, slices=len(specs))
+
+    def _owners(self) -> list[Object]:
+        """What the slices belong to: the role of this process. When the driver is removed, they are deleted.
+
+        Raises ApiError.
+        """
+        try:
+            role = self._client.get(_ROLE, timeout_seconds=PATIENT_SECONDS)["metadata"]
+        except NotFound:  # it runs with the rights of somebody else
+            return []
+        head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+        return [{**head, "name": role["name"], "uid": role["uid"]}]
 
     def _delete(self, item: Object) -> None:
         metadata = item["metadata"]
