@@ -64,7 +64,7 @@ def refusal(
     """Why the API server refuses a write, in a dry run; empty if it allows it."""
     try:
         if patch is not None:
-            api.request("PATCH", path, patch, MERGE, query=DRY)
+            api.request("PATCH", path, patch, content_type=MERGE, query=DRY)
         else:
             api.request(method, path, item, query=DRY)
     except ApiRefused as error:
