@@ -66,7 +66,7 @@ def retire_node(settings: Settings, given: Given) -> None:
         if not assembled:
             assembled.append(assemble_alone(settings, given, service))
         retire(assembled[0], mps, left)
-        _remove_channels(settings.channels_dir, settings.registry_dir)
+        retire_channels(boot_folder(settings.channels_dir), settings.registry_dir)
 
     try:
         if settings.data_dir.exists():
@@ -199,11 +199,15 @@ def _listed(folder: Path) -> Iterable[Path]:
         raise StorageError(f"listing {folder} failed: {error.strerror}", "check --registry-dir") from error
 
 
-def _remove_channels(folder: Path, registry: Path) -> None:
-    """Remove the files of the DRA driver for IMEX channels. Raises NotRetired while a claim has a channel."""
+def retire_channels(boot: Path, registry: Path) -> None:
+    """Remove the files of the DRA driver for IMEX channels. Raises NotRetired while a claim has a channel.
+
+    ``boot`` is the folder of this boot in that driver's own.
+    """
+    folder = boot.parent
     if not folder.exists():
         return
-    held = [entry.owner for entry in Journal(boot_folder(folder) / JOURNAL, lambda: True).held()]
+    held = [entry.owner for entry in Journal(boot / JOURNAL, lambda: True).held()]
     if held:
         raise NotRetired(f"this node still holds channels for {_named(held)}", "end the pods of these claims")
     for socket in _listed(registry):

@@ -272,3 +272,14 @@ def test_slices_that_are_deleted_by_hand_come_back(rack: Rack) -> None:
         if one["spec"]["driver"] == CHANNELS_DRIVER_NAME:
             rack.server.delete(f"{DRA}/resourceslices/{one['metadata']['name']}")
     rack.becomes(rack.channels, {CLIQUE: THREE})
+
+
+def test_the_channels_belong_to_the_role_of_the_process_and_go_with_it(rack: Rack) -> None:
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    role = {**head, "metadata": {"name": "gpu-dra-cliques"}}
+    made = rack.server.create("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+    rack.begin()
+    rack.becomes(rack.channels, {CLIQUE: THREE})
+    slices = rack.server.objects("resourceslices", "resource.k8s.io")
+    owners = [one["metadata"].get("ownerReferences") for one in slices if "nodeName" not in one["spec"]]
+    assert owners == [[{**head, "name": "gpu-dra-cliques", "uid": made["metadata"]["uid"]}]]
