@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from controller.cliques.wanted import (
-    CLIQUE_LABEL,
     Channel,
     Claim,
     Doubt,
@@ -22,7 +21,7 @@ from controller.cliques.wanted import (
 from controller.observe.allocations import claims_of_node
 from controller.publish.own_writes import OwnWrites
 from controller.publish.slice_diff import generate_name, plan_sync
-from driver.devices.names import CHANNELS_DRIVER_NAME, DRIVER_NAME
+from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL, DRIVER_NAME
 from driver.errors import ApiError
 from driver.event_reasons import EventReason
 from driver.kube.backoff import Backoff

@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.devices.device import Device, Taint
-from driver.devices.names import CHANNELS_DRIVER_NAME
+from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL
 from driver.kinds.channel import CHANNEL, channel_name, channel_number
 from driver.slices.specs import Spec, lay_out
 
 Json = Mapping[str, Any]
-
-CLIQUE_LABEL = "nvidia.com/gpu.clique"
-"""The label of GPU feature discovery, which pod affinity and NVIDIA's driver use too."""
 
 KEPT_BACK = f"{CHANNELS_DRIVER_NAME}/node-not-ready"
 """The taint of a channel that a pod on a node that is not ready may still have; its value names the node."""

@@ -138,9 +138,8 @@ def test_the_label_is_applied_and_one_of_somebody_else_is_a_conflict(
     def apply(clique: str) -> None:
         labels = {"metadata": {"name": "rack-1", "labels": {LABEL: clique}}}
         body = {"apiVersion": "v1", "kind": "Node", **labels}
-        publisher.request(
-            "PATCH", paths.node("rack-1"), body, APPLY, query={"fieldManager": "gpu-dra-cliques"}
-        )
+        owner = {"fieldManager": "gpu-dra-cliques"}
+        publisher.request("PATCH", paths.node("rack-1"), body, content_type=APPLY, query=owner)
 
     apply(CLIQUE)
     apply("other")

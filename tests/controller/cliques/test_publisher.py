@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.cliques.publisher import CliquePublisher
-from controller.cliques.wanted import CLIQUE_LABEL, KEPT_BACK
-from driver.devices.names import CHANNELS_DRIVER_NAME
+from controller.cliques.wanted import KEPT_BACK
+from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL
 from tests.clusters import EmbeddedApiServer, EventRecorder, KubeClient, paths, plan_node
 from tests.eventually import eventually
 from tests.gpus import EventReason
