@@ -187,7 +187,7 @@ def _gang(snapshot: Snapshot, claims: Iterable[Object]) -> Iterator[Finding]:
                 "gang",
                 f"claim {name} has {result['device']} of the NVLink clique {result['pool']}, so its pods can "
                 f"run on nodes of that clique only. Nodes there: {nodes}. Pods that have a place: {placed}",
-                "wait for GPUs there; or begin again, perhaps in another clique: delete the pods of the gang, "
+                "wait for GPUs there; or begin again, perhaps in another clique: delete the gang's pods, "
                 f"then claim {name}, and create them anew",
             )
 
