@@ -1,5 +1,7 @@
 """What many tests need of clusters, the controller and commands; if a module moves, this file changes."""
 
+import typing
+
 from controller.health.incident_store import IncidentStore
 from controller.observe.blocked import with_blocked
 from controller.observe.observer import Observer
@@ -46,3 +48,6 @@ from kubernetes_rules.cel.selector import SelectorDevice, compile_selector
 from kubernetes_rules.defaults import defaulted_claim_spec
 from kubernetes_rules.pod_claims import extended_requests
 from kubernetes_rules.validation.dra_kinds import errors_of
+
+# A JSON object: of the API, of a file, or of a process that answers.
+Object = dict[str, typing.Any]

@@ -12,7 +12,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
 from driver.process.log import configure
-from envtest.embedded.server import Unforeseen
+from envtest.embedded.server import EmbeddedApiServer, Unforeseen
 from gpuctl.demo.brisk import BRISK_ON_REAL
 from tests import needs
 from tests.examples import LONG
@@ -101,6 +101,13 @@ def _keep_files_in_memory() -> None:
     runs_programs = not there.f_flag & os.ST_NOEXEC
     if "TMPDIR" not in os.environ and is_large and runs_programs and os.access(_MEMORY, os.W_OK):
         os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedApiServer]:
+    """An API server of the test's own."""
+    with EmbeddedApiServer() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import grpc
 
@@ -17,8 +17,9 @@ from driver.process.boot import running_boot_id
 from kubeletplugin.kubelet.wire.names import former_cdi_spec_file_name
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
+from tests.clusters import Object
 from tests.gpus import DRIVER_NAME
-from tests.kubeletplugin.migration.nvidia_state import Object, checkpoint, claim, gpu, told, write_spec
+from tests.kubeletplugin.migration.nvidia_state import checkpoint, claim, gpu, told, write_spec
 
 
 class NvidiaDriver:
@@ -123,7 +124,7 @@ class NvidiaDriver:
         (self._cdi / former_cdi_spec_file_name(uid)).unlink(missing_ok=True)
         self._write()
 
-    def _serve(self, socket: Path, service: str, methods: dict[str, Any]) -> None:
+    def _serve(self, socket: Path, service: str, methods: Object) -> None:
         socket.unlink(missing_ok=True)
         server = grpc.server(ThreadPoolExecutor(max_workers=4))
         server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, methods)])

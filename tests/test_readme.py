@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -12,8 +11,6 @@ from tests.clusters import Allocator, EmbeddedApiServer, commands, defaulted_cla
 from tests.deviceclasses.published_nodes import plan
 from tests.deviceclasses.sample_claims import NODE_OBJECT
 from tests.deviceclasses.shipped_classes import ALL
-
-Object = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

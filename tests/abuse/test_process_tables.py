@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from kubeletplugin.sharing.mps.daemon_keeper import refuse_foreign_daemon
 from kubeletplugin.sharing.mps.processes import CONTROL, PIPE_DIRECTORY, VISIBLE_DEVICES
+from tests.clusters import Object
 from tests.examples import examples
 from tests.plugin import MpsDaemon, mps_processes
 
@@ -48,7 +48,7 @@ PROCESSES = st.fixed_dictionaries(
 """Processes of pods that have no rights over the node: all capabilities but CAP_SYS_ADMIN at most."""
 
 
-def lay(proc: Path, processes: list[dict[str, Any]]) -> None:
+def lay(proc: Path, processes: list[Object]) -> None:
     """A /proc with the supervisor's own process and these."""
     shutil.rmtree(proc, ignore_errors=True)
     own = proc / "self"
@@ -73,9 +73,7 @@ def proc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=examples(200))
 @given(processes=st.lists(PROCESSES, max_size=4))
-def test_processes_of_pods_are_neither_ours_nor_in_the_way(
-    proc: Path, processes: list[dict[str, Any]]
-) -> None:
+def test_processes_of_pods_are_neither_ours_nor_in_the_way(proc: Path, processes: list[Object]) -> None:
     lay(proc, processes)
 
     refuse_foreign_daemon(DAEMON, proc)

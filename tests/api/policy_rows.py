@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.api.written import event_of, slice_of
-
-Object = dict[str, Any]
+from tests.clusters import Object
 
 DRIVER, OTHER_DRIVER = "gpu.nvidia.com", "nic.example.com"
 OWN, ELSEWHERE = "node-0", "elsewhere"

@@ -1,7 +1,6 @@
 """The API server takes what real helm makes of the chart; what cannot work is refused with a sentence."""
 
 import copy
-from typing import Any
 
 import pytest
 import yaml
@@ -16,11 +15,9 @@ from envtest.client.api import APPLY, FIELD_MANAGER
 from gpuctl.web.command import web as page_main
 from kubeletplugin.__main__ import main as plugin_main
 from kubeletplugin.sharing.mps.__main__ import main as mps_main
-from tests.clusters import DRIVER_NAMESPACE, ApiRefused, KubeClient, RealApiServer, object_path
+from tests.clusters import DRIVER_NAMESPACE, ApiRefused, KubeClient, Object, RealApiServer, object_path
 from tests.gpus import parse_file
 from tools.testbed.chart import CHART, HELMS, HelmRefused, helm, rendered
-
-Object = dict[str, Any]
 
 POOL = {"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}}, "rules": [{"offer": "whole"}]}
 MPS_RULE = {"shared": {"strategy": "MPS", "shares": 4}}

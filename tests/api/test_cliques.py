@@ -9,11 +9,9 @@ import pytest
 from driver.devices.names import CHANNELS_DRIVER_NAME
 from envtest.client.api import APPLY, MERGE
 from tests.api.written import slice_of
-from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, RealApiServer, paths
+from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, Object, RealApiServer, paths
 from tests.eventually import eventually
 from tools.testbed.chart import rendered
-
-Object = dict[str, Any]
 
 CLIQUE = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"
 LABEL = "nvidia.com/gpu.clique"

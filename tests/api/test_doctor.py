@@ -5,17 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from tests.api.test_webhook import CONFIGURATIONS, NAME, Webhook
 from tests.api.written import slice_of
-from tests.clusters import RealApiServer, commands, paths
+from tests.clusters import Object, RealApiServer, commands, paths
 from tests.eventually import eventually
-
-Object = dict[str, Any]
 
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpu-dra-kubeletplugin"
 BINDING = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/gpu-dra-own-events"

@@ -4,15 +4,12 @@ import base64
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from envtest.real.api_server import api_server_alone
-from tests.clusters import RealApiServer, find_assets
+from tests.clusters import Object, RealApiServer, find_assets
 from tools.testbed.chart import CHART, HELMS, RELEASE, HelmRefused, helm_in, install_chart
-
-Object = dict[str, Any]
 
 PAIR = "/api/v1/namespaces/gpu-dra/secrets/gpu-dra-webhook-tls"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/gpu-dra-webhook"

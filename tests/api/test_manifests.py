@@ -1,16 +1,13 @@
 """The manifests of ``deploy/`` are parts of the rendered chart, and the API server takes all of the chart."""
 
-from typing import Any
-
 import yaml
 
 from controller.uninstall.steps import Patience
 from envtest.client.api import APPLY, FIELD_MANAGER
-from tests.clusters import DRIVER_NAMESPACE, RealApiServer
+from tests.clusters import DRIVER_NAMESPACE, Object, RealApiServer
 from tools.chart.values import opt_in_toggles
 from tools.testbed.chart import NAMESPACE, rendered, rendered_text, stale_manifests
 
-Object = dict[str, Any]
 HELM_WAITS_SECONDS = 300
 STRICT = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All", "fieldValidation": "Strict"}
 

@@ -8,7 +8,6 @@ granting the thief what the check of 1.36 asks for, so that nothing but the poli
 import copy
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -32,10 +31,9 @@ from tests.api.policy_rows import (
     result,
 )
 from tests.api.written import slice_of
-from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, RealApiServer, paths
+from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, Object, RealApiServer, paths
 from tests.eventually import eventually
 
-Object = dict[str, Any]
 Writers = dict[str, ApiClient]
 
 RBAC = "rbac.authorization.k8s.io"

@@ -1,17 +1,14 @@
 """What each account of the driver may do, and what it may not, as Kubernetes judges the shipped roles."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.api.written import slice_of
-from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, RealApiServer, paths
+from tests.clusters import DRIVER_NAMESPACE, ApiClient, ApiRefused, Object, RealApiServer, paths
 from tests.eventually import eventually
 from tools.testbed.chart import rendered_text
-
-Object = dict[str, Any]
 
 GROUPS = {
     **dict.fromkeys(("resourceclaims", "resourceslices", "deviceclasses"), "resource.k8s.io"),

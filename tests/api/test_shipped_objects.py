@@ -1,20 +1,17 @@
 """The real API server takes every object of the classes, samples and scenarios that come with the driver."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.api.conftest import new_namespace
-from tests.clusters import RealApiServer
+from tests.clusters import Object, RealApiServer
 from tests.refused_on_purpose import REFUSED, is_old
 
 PROJECT = Path(__file__).resolve().parents[2]
 OF_OTHERS = ("kubevirt.io", "kueue.x-k8s.io", "config.kueue.x-k8s.io")
 """Groups of what is not installed."""
-
-Object = dict[str, Any]
 
 
 def objects(file: Path) -> list[Object]:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import PACKAGE_ROOT, ApiRefused, Process, RealApiServer, objects_in, paths
+from tests.clusters import PACKAGE_ROOT, ApiRefused, Object, Process, RealApiServer, objects_in, paths
 from tests.controller.webhook.peer import make_pair
-from tests.controller.webhook.reviewed import Object, claim, config, device_class, parameters, template
+from tests.controller.webhook.reviewed import claim, config, device_class, parameters, template
 from tests.eventually import eventually
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

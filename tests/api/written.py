@@ -1,9 +1,9 @@
 """Objects that the driver writes, as the real API server is given them."""
 
-from typing import Any
+from tests.clusters import Object
 
 
-def slice_of(node: str | None) -> dict[str, Any]:
+def slice_of(node: str | None) -> Object:
     """A ResourceSlice with one GPU, of a node or, for None, of all nodes."""
     where = {"allNodes": True} if node is None else {"nodeName": node}
     owner = node or "all-nodes"
@@ -17,7 +17,7 @@ def slice_of(node: str | None) -> dict[str, Any]:
     }
 
 
-def event_of(node: str, component: str = "gpu-dra-kubeletplugin") -> dict[str, Any]:
+def event_of(node: str, component: str = "gpu-dra-kubeletplugin") -> Object:
     """An event about a claim, as a component on a node reports it."""
     about = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "name": "c", "namespace": "default"}
     return {

@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tests.cluster.installed_node import InstalledNode, values
 from tests.cluster.objects import run_pod, sleeper
 from tests.clusters import (
     DRIVER_NAMESPACE,
+    Object,
     RealCluster,
     find_assets,
     paths,
@@ -26,8 +26,6 @@ from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_running
 from tests.flow.mig_scene import end, pod_of, template
 from tools.testbed.chart import CHART, NAMESPACE, RELEASE, helm_in
-
-Object = dict[str, Any]
 
 TAGS = ("test", "next")
 """Two tags of one image."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from envtest.client.layout import NodeLayout
 from fakegpu.driver_files.driver_root import ContainerView
+from tests.clusters import Object
 from tests.flow.share_scene import daemon_pid
 from tests.gpus import DRIVER_NAME, MACHINES, FakeMachine, build_driver_root, build_sysfs
-
-Object = dict[str, Any]
 
 DRIVER_ROOT, GPUS = "/run/nvidia/driver", "/run/nvidia/gpus"
 """Where the node has its driver root, as with a driver container, and what stands for the hardware."""

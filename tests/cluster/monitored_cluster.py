@@ -1,7 +1,6 @@
 """A cluster on whose nodes GPUs are had in every form, and where a Prometheus finds its numbers."""
 
 import itertools
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from tests.flow.metrics import serve_metrics
 from tests.flow.mig_scene import pod_of, profile, template
 from tests.flow.several_machines import installed_in
 from tests.gpus import PciAddress, gpu_device_name
+from tests.running import running
 
 MIG_MACHINE = "hgx-h100"
 RULES = """version: v1
@@ -144,12 +144,8 @@ def _others(cluster: Cluster, namespace: str, driver: DriverNode) -> Iterator[Ta
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server,
+        running(server.serve_forever, server.shutdown),
+    ):
         yield Target(f"127.0.0.1:{server.server_port}", "kubernetes")
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

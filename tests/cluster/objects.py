@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tests.clusters import RealCluster, paths, wait_for
+from tests.clusters import Object, RealCluster, paths, wait_for
 
 
-def sleeper(name: str = "sleeper", **spec: Any) -> dict[str, Any]:
+def sleeper(name: str = "sleeper", **spec: Any) -> Object:
     """A pod that sleeps and ends at once when it is deleted; ``spec`` adds fields to its spec."""
     container = {"name": "main", "image": "localhost/busybox:1", "imagePullPolicy": "Never"}
     return {
@@ -16,7 +16,7 @@ def sleeper(name: str = "sleeper", **spec: Any) -> dict[str, Any]:
     }
 
 
-def run_pod(cluster: RealCluster, namespace: str, pod: dict[str, Any]) -> dict[str, Any]:
+def run_pod(cluster: RealCluster, namespace: str, pod: Object) -> Object:
     """Create a pod, wait until it runs, and return it."""
     cluster.api.create(pod, namespace)
     path = paths.pod(pod["metadata"]["name"], namespace)

@@ -13,9 +13,8 @@ from typing import Any
 
 import yaml
 
+from tests.clusters import Object
 from tests.eventually import eventually
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,20 @@ published and held.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from envtest.real.startup import start_cluster
-from tests.clusters import BRISK_ON_REAL, PACKAGE_ROOT, DriverNode, RealCluster, fresh_namespace, wait_for
+from tests.clusters import (
+    BRISK_ON_REAL,
+    PACKAGE_ROOT,
+    DriverNode,
+    Object,
+    RealCluster,
+    fresh_namespace,
+    wait_for,
+)
 from tests.flow.claims import gpu_pod, request, start, wait_published
-
-Object = dict[str, Any]
 
 GATES = ("DRAResourcePoolStatus", "DRAPartitionableDevicesType")
 REQUESTS = "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests"

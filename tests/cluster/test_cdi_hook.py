@@ -3,11 +3,10 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.clusters import DriverNode, RealCluster, go_programs, paths, wait_for
+from tests.clusters import DriverNode, Object, RealCluster, go_programs, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start, wait_released
 from tests.gpus import gpu_device_name
@@ -70,7 +69,7 @@ def test_containers_are_made_ready_by_the_copied_hook_and_each_keeps_its_version
     eventually("the old ones are gone", hooked.versions, lambda versions: versions == ["1.20.3"])
 
 
-def has_started_again(pod: dict[str, Any]) -> bool:
+def has_started_again(pod: Object) -> bool:
     """Whether the pod's container runs for the second time."""
     (status,) = pod["status"]["containerStatuses"]
     return status["restartCount"] == 1 and "running" in status["state"]

@@ -2,16 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.cluster.prometheus import promtool
+from tests.clusters import Object
 from tests.deploy.monitoring.rule_files import DASHBOARDS, RULES, alerts
 from tools.testbed.chart import HELMS, rendered
 
-Object = dict[str, Any]
 OF_MONITORING = {"ServiceMonitor", "PrometheusRule"}
 
 

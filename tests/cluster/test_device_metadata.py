@@ -10,7 +10,7 @@ import pytest
 
 from driver.kinds.registry import KINDS
 from kubeletplugin.claims.metadata import document
-from tests.clusters import go_programs
+from tests.clusters import Object, go_programs
 from tests.deviceclasses.published_nodes import of_machine
 from tests.gpus import known_machines
 from tests.kubeletplugin.claims.metadata.told import mounts
@@ -20,7 +20,6 @@ from tests.kubeletplugin.share_node import config
 from tests.plugin import ClaimRef, HeldDevice, MetadataClaim, MetadataDevice, device_attributes
 
 VERSIONS = ["v1beta1", "v1alpha1"]
-Object = dict[str, Any]
 
 
 def read(*files: Path) -> list[Object]:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,8 +14,6 @@ from tests.clusters import DRIVER_NAMESPACE, DriverNode, RealCluster, commands, 
 from tests.flow.claims import gpu_pod, make_claim, start, wait_running
 from tests.flow.test_doctor import local
 from tests.gpus import DRIVER_NAME
-
-Object = dict[str, Any]
 
 WITHOUT_PODS = {"workloads": "warn", "driver-pods": "skipped", "webhook": "skipped"}
 """What the doctor says of a driver that runs outside of pods and without its webhook, as here."""

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fakegpu.driver_files.elf_library import LIBRARY_FOLDER
-from tests.clusters import DriverNode, RealCluster, fresh_namespace, paths, wait_for
+from tests.clusters import DriverNode, Object, RealCluster, fresh_namespace, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import claim_of, gpu_nodes, gpu_pod, make_template, wait_running
 from tests.gpus import build_driver_root
@@ -23,8 +22,6 @@ from tests.gpus import build_driver_root
 ROOT = "/run/nvidia/driver"
 OLD, NEW = "580.95.05", "590.44.01"
 DRIVER_GONE = "gpu.nvidia.com/driver-not-loaded"
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Two nodes move from a device plugin to this driver, one after the other, under the same pods."""
 
 from collections.abc import Callable
-from typing import Any
 
 from tests.clusters import (
     PACKAGE_ROOT,
     DriverNode,
+    Object,
     RealCluster,
     fresh_namespace,
     paths,
@@ -16,8 +16,6 @@ from tests.clusters import (
 from tests.device_plugin import VARIABLE, DevicePlugin
 from tests.flow.claims import gpu_nodes, gpu_pod, make_template, start
 from tests.gpus import TAINT_BLOCKED, TAINT_DEVICE_PLUGIN
-
-Object = dict[str, Any]
 
 RESOURCE = "nvidia.com/gpu"
 

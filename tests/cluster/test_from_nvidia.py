@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from tests.clusters import (
     CommandFailed,
     DriverNode,
+    Object,
     RealCluster,
     fresh_namespace,
     paths,
@@ -29,8 +29,6 @@ from tests.flow.claims import (
 from tests.gpus import TAINT_BLOCKED, gpu_device_name, pool_name
 from tests.kubeletplugin.migration.nvidia_state import slice_of
 from tests.nvidia_driver import NvidiaDriver, slice_devices
-
-Object = dict[str, Any]
 
 
 @pytest.fixture

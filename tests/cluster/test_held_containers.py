@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from envtest.real.startup import start_cluster
-from tests.clusters import BRISK_ON_REAL, DriverNode, paths, wait_for
+from tests.clusters import BRISK_ON_REAL, DriverNode, Object, paths, wait_for
 from tests.flow.claims import wait_published
 from tests.flow.memory_scene import (
     HOLDS,
-    Object,
     cgroup_of,
     hard_gib,
     memory_pod,

@@ -1,12 +1,11 @@
 """What a tenant writes into a claim reaches no other claim, and ends no process of the driver."""
 
 import json
-from typing import Any
 
 import pytest
 
 from driver.claims.opaque import API_VERSION
-from tests.clusters import DriverNode, paths, wait_for_list
+from tests.clusters import DriverNode, Object, paths, wait_for_list
 from tests.flow.claims import gpu_pod, make_template, request, start, wait_published, wait_running
 from tests.gpus import DRIVER_NAME
 
@@ -31,7 +30,7 @@ def hostile_claim(name: str, text: bytes) -> bytes:
     return json.dumps(claim).encode().replace(json.dumps(PLACE).encode(), text)
 
 
-def refusals(event: dict[str, Any], claim: str) -> bool:
+def refusals(event: Object, claim: str) -> bool:
     return bool(event["reason"] == "PrepareFailed" and event["involvedObject"]["name"] == claim)
 
 

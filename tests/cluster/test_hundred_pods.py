@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.clusters import (
     BRISK_ON_REAL,
     Cluster,
     DriverNode,
+    Object,
     RealCluster,
     fresh_namespace,
     paths,
@@ -50,7 +50,6 @@ rules:
 """
 LABELS = ("cut", "shared", "host")
 
-Object = dict[str, Any]
 
 WANTED: dict[str, tuple[int, Object | None]] = {
     "whole": (2, request()),

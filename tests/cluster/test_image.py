@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.clusters import PACKAGE_ROOT, RealCluster, paths, wait_for, wait_for_list
+from tests.clusters import PACKAGE_ROOT, Object, RealCluster, paths, wait_for, wait_for_list
 from tests.controller.webhook.peer import make_pair
 from tools.testbed.chart import NAMESPACE, rendered
 from tools.testbed.driver_image import IMAGE, build_anew
@@ -44,7 +44,7 @@ LOCKED_DOWN = {
 class Layers:
     """An image as its archive has it: ``added`` is what lies over the base."""
 
-    config: dict[str, Any]
+    config: Object
     folder: Path
     names: list[str]
 
@@ -195,7 +195,7 @@ def cluster(real_cluster: RealCluster, driver_image: Path) -> RealCluster:
     return real_cluster
 
 
-def pod(name: str, *command: str, **container: Any) -> dict[str, Any]:
+def pod(name: str, *command: str, **container: Any) -> Object:
     """A pod of the image as the webhook's: no user, no rights, no file that it could write."""
     main = {
         "name": "main",
@@ -290,7 +290,7 @@ def test_the_page_of_the_chart_serves_from_it_and_reads_all_that_it_shows(cluste
     assert len(objects) == 5
     script = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8470/').read().decode())"
 
-    def is_ready(pods: list[dict[str, Any]]) -> bool:
+    def is_ready(pods: list[Object]) -> bool:
         return len(pods) == 1 and ready(pods[0])
 
     cluster.api.apply([NAMESPACE, *objects])

@@ -8,9 +8,9 @@ import pytest
 
 from gpuctl.doctor.inside.checks import FABRIC_CHECKS, INSIDE
 from gpuctl.doctor.inside.machine_checks import EDITION_CHECKS, MACHINE_CHECKS
-from tests.cluster.install_scene import Installation, Object, wait_job_said
+from tests.cluster.install_scene import Installation, wait_job_said
 from tests.cluster.left_behind import left_in_cluster, mps_processes
-from tests.clusters import RealCluster, fresh_namespace, paths, wait_gone
+from tests.clusters import Object, RealCluster, fresh_namespace, paths, wait_gone
 from tests.eventually import eventually
 from tests.gpus import TAINT_RESET, gpu_device_name
 from tools.testbed.chart import HelmRefused

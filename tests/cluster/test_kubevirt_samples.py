@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,6 +14,7 @@ from kubeletplugin.claims.metadata import (
     requests_of,
 )
 from tests.cluster.virt_launcher import Refused, host_devices
+from tests.clusters import Object
 from tests.gpus import AttributeValue
 from tests.kubeletplugin.claims.metadata.told import mounts
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
@@ -24,7 +24,6 @@ from tests.toy_kind.held import HeldToy
 SAMPLES = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "kubevirt"
 FILES = sorted(SAMPLES.glob("*.yaml"))
 MDEV = "aa618089-8b16-4d01-a136-25a0f3c73123"
-Object = dict[str, Any]
 
 
 class Told(HeldToy):

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.clusters import defaulted_claim_spec, go_programs, plan_node
+from tests.clusters import Object, defaulted_claim_spec, go_programs, plan_node
 
 PROJECT = Path(__file__).resolve().parents[2]
 QUEUES = PROJECT / "deploy/examples/queues"
 CONFIGS = PROJECT / "deploy/examples/node-config"
 GIB = 2**30
-
-Object = dict[str, Any]
 
 
 def documents(file: Path) -> list[Object]:

@@ -6,20 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
 from gpuctl.demo.driver_node import MPS
-from tests.clusters import CommandFailed, DriverNode, RealCluster
+from tests.clusters import CommandFailed, DriverNode, Object, RealCluster
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_template, request, start
 from tests.flow.mig_scene import end
 from tests.flow.share_scene import CONTROL, PIPES, clients, daemon_pid, defaults, pipes_of, shared
 from tests.gpus import CudaProcess, gpu_device_name
-
-Object = dict[str, Any]
 
 ONE_GPU = """version: v1
 rules:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuctl.demo.played_programs import HookFailed, play_memory_hook, play_mps_hook
-from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket, Object
+from tests.clusters import Object
+from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tools.testbed.memory_hook import memory_hook
 

@@ -4,16 +4,13 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tests.clusters import Cluster, DriverNode, Process, boot_folder, paths, service_socket_name
+from tests.clusters import Cluster, DriverNode, Object, Process, boot_folder, paths, service_socket_name
 from tests.eventually import eventually
 from tests.flow.claims import journal_states, request, spec_files, wait_released, wait_running
 from tests.flow.mig_scene import admin_cuts, end, offered, pod_of, template, wait_offered
 from tests.flow.share_scene import ask_mps, claim_of_pod, daemon_pid, is_settled
 from tests.gpus import CudaProcess, Placement, gpu_device_name
-
-Object = dict[str, Any]
 
 RULES = """version: v1
 rules:

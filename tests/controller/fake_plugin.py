@@ -19,6 +19,7 @@ from proto import node_state_v1_pb2 as v1
 from proto.grpc_health_v1_pb2 import HealthCheckRequest, HealthCheckResponse
 from tests.clusters import MOST_PLUGINS, PluginWatch
 from tests.gpus import NodeState
+from tests.running import running
 
 BRISK = Intervals(socket_seconds=0.02, listen_again_seconds=0.05)
 NODE_STATE = "gpu.nvidia.com.nodestate.v1.NodeState"
@@ -168,12 +169,8 @@ def watching(folder: Path) -> Iterator[Told]:
     """A watch of the plugins of a folder, as the controller has it, and what it tells."""
     told, stop = Told(), threading.Event()
     streams = (PluginServing(told.serves).stream(), PluginState(told.state).stream())
-    with ThreadPoolExecutor(MOST_PLUGINS * 2) as pool:
-        thread = threading.Thread(target=PluginWatch(folder, pool, stop, streams, BRISK).run)
-        thread.start()
-        try:
-            yield told
-        finally:
-            stop.set()
-            thread.join(10)
-            assert not thread.is_alive()
+    with (
+        ThreadPoolExecutor(MOST_PLUGINS * 2) as pool,
+        running(PluginWatch(folder, pool, stop, streams, BRISK).run, stop.set),
+    ):
+        yield told

@@ -17,6 +17,7 @@ from tests.clusters import (
     IncidentStore,
     KubeClient,
     Metrics,
+    Object,
     Pulse,
     Unreachable,
 )
@@ -54,15 +55,15 @@ class WatchedWriter(SliceWriter):
         self.looks += 1
         super().check_server()
 
-    def delete(self, item: dict[str, Any]) -> None:
+    def delete(self, item: Object) -> None:
         self._count()
         super().delete(item)
 
-    def update(self, update: Update) -> dict[str, Any]:
+    def update(self, update: Update) -> Object:
         self._count()
         return super().update(update)
 
-    def create(self, create: Create, owner: dict[str, Any]) -> dict[str, Any]:
+    def create(self, create: Create, owner: Object) -> Object:
         self._count()
         return super().create(create, owner)
 
@@ -136,11 +137,11 @@ class Published:
                 thread.join(10)
                 assert not thread.is_alive()
 
-    def slices(self) -> list[dict[str, Any]]:
+    def slices(self) -> list[Object]:
         """The slices as they are stored, in the order of their names."""
         return self.server.objects("resourceslices", GROUP)
 
-    def devices(self) -> list[dict[str, Any]]:
+    def devices(self) -> list[Object]:
         """The devices of all slices in their order."""
         return [one for item in self.slices() for one in item["spec"].get("devices", [])]
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import pytest
@@ -23,7 +22,7 @@ from driver.hardware.inventory import NODE_WORKER
 from driver.nvml.api import GPU_CALLS
 from fakegpu.machine.spec import MachineSpec
 from fakegpu.machine.state import MachineState, MemoryStore
-from tests.clusters import Backoff, Changeover, IncidentStore, Metrics, Observer
+from tests.clusters import Backoff, Changeover, IncidentStore, Metrics, Object, Observer
 from tests.controller.heard_events import HeardEvents
 from tests.controller.mig_node import BALANCED, DYNAMIC, POOL, SLICED, WHOLE, cut, names, slices
 from tests.controller.timeless_guard import TimelessGuard
@@ -111,7 +110,7 @@ class Node:
         self._sysfs = sysfs
         self.machine = FakeMachine(spec(), MemoryStore(machine_state(form)))
         self.rules = NodeConfig(FORMS[form]) if FORMS[form] else None
-        self.stored: list[dict[str, Any]] = []
+        self.stored: list[Object] = []
         self.steps: list[tuple[Device, ...]] = []
         self.restart()
 

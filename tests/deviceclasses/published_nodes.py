@@ -3,9 +3,8 @@
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from tests.clusters import PlannedNode, SelectorDevice, plan_inventory
+from tests.clusters import Object, PlannedNode, SelectorDevice, plan_inventory
 from tests.gpus import (
     Code,
     FakeMachine,
@@ -17,8 +16,6 @@ from tests.gpus import (
     parse_config,
 )
 from tools.conformance.nodes.mig_nodes import VGPU_HOSTS, inventory, look
-
-Object = dict[str, Any]
 
 DRIVER = "gpu.nvidia.com"
 NODE = "node-a"

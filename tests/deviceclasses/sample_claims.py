@@ -2,14 +2,11 @@
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from kubernetes_rules.pod_claims import asked_resources, class_of
-from tests.clusters import Allocator, PlannedNode, defaulted_claim_spec, extended_requests
+from tests.clusters import Allocator, Object, PlannedNode, defaulted_claim_spec, extended_requests
 from tests.deviceclasses.published_nodes import NODE
 from tests.deviceclasses.shipped_classes import ALL, objects
-
-Object = dict[str, Any]
 
 NODE_OBJECT = {"metadata": {"name": NODE}}
 

@@ -3,13 +3,10 @@
 import copy
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from tests.clusters import SelectorDevice, compile_selector
-
-Object = dict[str, Any]
+from tests.clusters import Object, SelectorDevice, compile_selector
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_FILES = tuple(sorted((ROOT / "deviceclasses").glob("*.yaml")))

@@ -5,7 +5,8 @@ from functools import cache
 
 import pytest
 
-from tests.deviceclasses.published_nodes import VGPUS, Object, devices, of_machine, plan, selectable
+from tests.clusters import Object
+from tests.deviceclasses.published_nodes import VGPUS, devices, of_machine, plan, selectable
 from tests.deviceclasses.shipped_classes import DEFAULT, ROOT, matches
 
 Classes = tuple[str, ...]

@@ -1,10 +1,8 @@
 """The shipped DeviceClasses say what they mean on every device of every machine, and fail on none."""
 
-from typing import Any
-
 import pytest
 
-from tests.clusters import SelectorDevice
+from tests.clusters import Object, SelectorDevice
 from tests.deviceclasses.published_nodes import (
     MIG_MACHINES,
     OTHER_MACHINES,
@@ -14,8 +12,6 @@ from tests.deviceclasses.published_nodes import (
 )
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OF_PROFILES, PROFILES, matches
 from tests.gpus import known_catalogues, load_catalogue
-
-Object = dict[str, Any]
 
 SIZES = ("mig-small", "mig-medium", "mig-large")
 

@@ -1,16 +1,13 @@
 """The allocator refuses one device too many without trying all ways, for any class on any machine."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
-from tests.clusters import Allocator
+from tests.clusters import Allocator, Object
 from tests.deviceclasses.published_nodes import ALL_TIERS, MIG_MACHINES, NODE, OTHER_MACHINES, plan
 from tests.deviceclasses.shipped_classes import ALL
 from tools.conformance.allocation.objects import claim, exactly
-
-Object = dict[str, Any]
 
 MOST = 32
 """The devices that a claim can have."""

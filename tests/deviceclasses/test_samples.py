@@ -1,9 +1,8 @@
 """The sample claims are valid, and get what they say on the machines where it fits, and nothing elsewhere."""
 
-from typing import Any
-
 import pytest
 
+from tests.clusters import Object
 from tests.deviceclasses.published_nodes import (
     BALANCED,
     DYNAMIC,
@@ -15,8 +14,6 @@ from tests.deviceclasses.published_nodes import (
 )
 from tests.deviceclasses.sample_claims import results
 from tests.deviceclasses.shipped_classes import SAMPLE_FILES
-
-Object = dict[str, Any]
 
 
 def given(sample: str, machine: str, configuration: str | None, **state: bool) -> list[Object] | None:

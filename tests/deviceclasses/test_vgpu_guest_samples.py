@@ -1,18 +1,15 @@
 """The samples for vGPU guests get what they say there, and wait elsewhere."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.clusters import Allocator
+from tests.clusters import Allocator, Object
 from tests.deviceclasses.published_nodes import devices, plan
 from tests.deviceclasses.sample_claims import NODE_OBJECT, claim_of
 from tests.deviceclasses.shipped_classes import ALL, ROOT, objects
 from tests.fakegpu.guests import UNLICENSED, VGPU_GUESTS
 from tests.gpus import TAINT_UNLICENSED
-
-Object = dict[str, Any]
 
 FILES = {path.stem: path for path in sorted((ROOT / "deploy/examples/vgpu").glob("guest-*.yaml"))}
 OTHERS = ("a30-passthrough-guest", "hgx-h100", "t4")

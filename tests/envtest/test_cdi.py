@@ -2,17 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from envtest.cdi import DeviceNode, InjectionFailed, Mount, resolve
+from tests.clusters import Object
 
 KIND = "k8s.gpu.nvidia.com/claim"
 EDIT = {"env": ["X=1"]}
 
 
-def write(folder: Path, name: str, devices: dict[str, Any], edits: dict[str, Any] | None = None) -> None:
+def write(folder: Path, name: str, devices: Object, edits: Object | None = None) -> None:
     listed = [{"name": device, "containerEdits": edit} for device, edit in devices.items()]
     spec = {"cdiVersion": "0.5.0", "kind": KIND, "devices": listed, "containerEdits": edits or {}}
     (folder / f"{name}.json").write_text(json.dumps(spec))
@@ -62,7 +62,7 @@ devices:
         resolve(tmp_path, [f"{KIND}=h0"])
 
 
-DEVICE: dict[str, Any] = {"name": "g0", "containerEdits": EDIT}
+DEVICE: Object = {"name": "g0", "containerEdits": EDIT}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ DEVICE: dict[str, Any] = {"name": "g0", "containerEdits": EDIT}
     ],
 )
 def test_an_invalid_spec_is_ignored_and_named_where_its_device_is_missed(
-    tmp_path: Path, change: dict[str, Any], why: str
+    tmp_path: Path, change: Object, why: str
 ) -> None:
     write(tmp_path, "good", {"good": EDIT})
     bad = {"cdiVersion": "0.5.0", "kind": KIND, "devices": [DEVICE], **change}
@@ -120,7 +120,7 @@ def test_a_device_that_two_specs_have_is_refused(tmp_path: Path) -> None:
         {"mounts": [{"containerPath": "/x", "hostPath": "/missing/nvidia0"}]},
     ],
 )
-def test_a_path_that_the_host_does_not_have_is_refused(tmp_path: Path, edits: dict[str, Any]) -> None:
+def test_a_path_that_the_host_does_not_have_is_refused(tmp_path: Path, edits: Object) -> None:
     write(tmp_path, "one", {"g0": edits})
 
     with pytest.raises(InjectionFailed, match="/missing/nvidia0"):

@@ -5,18 +5,18 @@ from functools import partial
 from typing import Any
 
 from gpuctl.demo.driver_node import MPS
-from tests.clusters import Cluster, DriverNode, paths, wait_for, wait_for_list
+from tests.clusters import Cluster, DriverNode, Object, paths, wait_for, wait_for_list
 from tests.eventually import eventually
 
 CLASS = "gpu.nvidia.com"
 
 
-def request(name: str = "gpu", device_class: str = CLASS, **exactly: Any) -> dict[str, Any]:
+def request(name: str = "gpu", device_class: str = CLASS, **exactly: Any) -> Object:
     """One request of a claim."""
     return {"name": name, "exactly": {"deviceClassName": device_class, **exactly}}
 
 
-def make_claim(cluster: Cluster, namespace: str, name: str, *requests: dict[str, Any]) -> dict[str, Any]:
+def make_claim(cluster: Cluster, namespace: str, name: str, *requests: Object) -> Object:
     """A claim that pods share by name."""
     return cluster.api.create(
         {
@@ -29,7 +29,7 @@ def make_claim(cluster: Cluster, namespace: str, name: str, *requests: dict[str,
     )
 
 
-def make_template(cluster: Cluster, namespace: str, *requests: dict[str, Any]) -> None:
+def make_template(cluster: Cluster, namespace: str, *requests: Object) -> None:
     """The template ``gpu``, from which each pod gets a claim of its own."""
     cluster.api.create(
         {
@@ -42,7 +42,7 @@ def make_template(cluster: Cluster, namespace: str, *requests: dict[str, Any]) -
     )
 
 
-def gpu_pod(name: str, claim: str = "", containers: tuple[str, ...] = ("main",)) -> dict[str, Any]:
+def gpu_pod(name: str, claim: str = "", containers: tuple[str, ...] = ("main",)) -> Object:
     """A pod with the claim of that name, or with one of its own from the template ``gpu``."""
     source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "gpu"}
     return {
@@ -65,7 +65,7 @@ def gpu_pod(name: str, claim: str = "", containers: tuple[str, ...] = ("main",))
     }
 
 
-def start(cluster: Cluster, namespace: str, pod: dict[str, Any], timeout_seconds: float = 60) -> None:
+def start(cluster: Cluster, namespace: str, pod: Object, timeout_seconds: float = 60) -> None:
     """Create a pod and wait until it runs."""
     cluster.api.create(pod, namespace)
     wait_running(cluster, namespace, pod["metadata"]["name"], timeout_seconds)
@@ -83,7 +83,7 @@ def wait_running(
 ) -> None:
     """Wait until a pod runs with all its containers."""
 
-    def runs(stored: dict[str, Any]) -> bool:
+    def runs(stored: Object) -> bool:
         return bool(stored["status"].get("phase") == "Running")
 
     wait_for(cluster.api, paths.pod(pod, namespace), runs, timeout_seconds)
@@ -92,7 +92,7 @@ def wait_running(
 def wait_unschedulable(cluster: Cluster, namespace: str, pod: str) -> None:
     """Wait until the scheduler has found no place for a pod."""
 
-    def refused(stored: dict[str, Any]) -> bool:
+    def refused(stored: Object) -> bool:
         conditions = stored["status"].get("conditions") or []
         return any(
             one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions
@@ -116,22 +116,22 @@ def gpu_nodes(cluster: Cluster, namespace: str, pod: str, container: str = "main
     return [node for node in nodes if node.removeprefix("/dev/nvidia").isdigit()]
 
 
-def claim_of(cluster: Cluster, namespace: str, pod: str) -> dict[str, Any]:
+def claim_of(cluster: Cluster, namespace: str, pod: str) -> Object:
     """The claim that was made for a pod."""
     status = cluster.api.get(paths.pod(pod, namespace))["status"]["resourceClaimStatuses"]
     return cluster.api.get(paths.resource_claim(status[0]["resourceClaimName"], namespace))
 
 
-def allocated(claim: dict[str, Any]) -> list[str]:
+def allocated(claim: Object) -> list[str]:
     """The devices that a claim was given."""
     results = claim["status"]["allocation"]["devices"]["results"]
     return [result["device"] for result in results]
 
 
-def wait_published(driver: DriverNode, timeout_seconds: float = 30) -> list[dict[str, Any]]:
+def wait_published(driver: DriverNode, timeout_seconds: float = 30) -> list[Object]:
     """Wait until the node's slices are there and complete; returns them."""
 
-    def complete(slices: list[dict[str, Any]]) -> bool:
+    def complete(slices: list[Object]) -> bool:
         counts = [int(stored["spec"]["pool"]["resourceSliceCount"]) for stored in slices]
         return bool(counts) and counts[0] == len(slices)
 

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from tests.clusters import DriverNode
+from tests.clusters import DriverNode, Object
 from tests.flow.metadata_scene import metadata_files
 from tests.gpus import PciAddress
 
@@ -13,8 +12,6 @@ VIRT_LAUNCHER = 107
 
 _PCI, _MDEV = "resource.kubernetes.io/pciBusID", "mdevUUID"
 _READ_BY_KUBEVIRT = "metadata.resource.k8s.io/v1alpha1"
-
-Object = dict[str, Any]
 
 
 def devices_of(machine: Object) -> list[Object]:

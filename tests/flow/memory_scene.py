@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import pytest
 
 from driver.nvml.api import NotFound
 from fakegpu.machine.cgroups import CGROUP_ROOT
-from tests.clusters import Cluster, DriverNode, KubeletTimes, paths, wait_for
+from tests.clusters import Cluster, DriverNode, KubeletTimes, Object, paths, wait_for
 from tests.flow.claims import gpu_pod, request
 from tests.flow.mig_scene import template
 from tests.flow.several_machines import installed_on
@@ -26,8 +25,6 @@ rules:
 """
 TIMES = KubeletTimes(scan=0.1, unprepare_retry=0.3, prepare_retry=(0.5, 1.0), restart_back_off=(0.5, 1.0))
 GIB = 2**30
-
-Object = dict[str, Any]
 
 
 @contextmanager

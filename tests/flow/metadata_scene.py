@@ -2,9 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
-from tests.clusters import Cluster
+from tests.clusters import Cluster, Object
 from tests.gpus import DRIVER_NAME
 
 FOLDER = "/var/run/kubernetes.io/dra-device-attributes"
@@ -37,11 +36,11 @@ def metadata_files(
 
 def devices_told(
     cluster: Cluster, namespace: str, pod: str, claim: str, request: str, container: str | None = None
-) -> list[dict[str, Any]]:
+) -> list[Object]:
     """The devices of a request as a container reads them; ``claim`` is a path below the folder."""
     files = metadata_files(cluster, namespace, pod, container)
     newest = json.loads(files[f"{claim}/{request}/{DRIVER_NAME}-metadata.json"].splitlines()[0])
     (told,) = newest["requests"]
     assert told["name"] == request
-    devices: list[dict[str, Any]] = told["devices"]
+    devices: list[Object] = told["devices"]
     return devices

@@ -8,15 +8,13 @@ from typing import Any
 
 import yaml
 
-from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths, wait_gone
+from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, Object, paths, wait_gone
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, request, wait_published
 from tests.gpus import NvmlDevice, Placement
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "mig"
 RULES = "rules.yaml"
-
-Object = dict[str, Any]
 
 
 @contextmanager

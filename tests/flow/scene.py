@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-Object = dict[str, Any]
+from tests.clusters import Object
 
 
 @dataclass(slots=True)

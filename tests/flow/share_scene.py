@@ -10,12 +10,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from fakegpu.mps.client import ClientLimits
-from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths
+from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, Object, paths
 from tests.eventually import eventually
 from tests.flow.claims import wait_running
 from tests.flow.mig_scene import configured, end, kind, wait_offered
@@ -29,7 +28,6 @@ CONTROL = "nvidia-cuda-mps-control"
 PIPES = "/tmp/nvidia-mps"
 LIMITS = ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT")
 
-Object = dict[str, Any]
 
 _process_ids = itertools.count(4_000_001)  # above what the kernel gives
 

@@ -6,6 +6,7 @@ Each situation has a driver of its own, so that all can be there at once, on any
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.clusters import Object
 from tests.flow.resource_situations import (
     extended_resource_by_the_thousand,
     extended_resource_in_use,
@@ -16,7 +17,7 @@ from tests.flow.resource_situations import (
     quota_of_an_implicit_resource,
     quota_of_the_class_behind_a_resource,
 )
-from tests.flow.scene import Object, Scene, device
+from tests.flow.scene import Scene, device
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """One node offers its GPUs whole, cut, shared and to virtual machines, and the scheduler decides."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.clusters import PACKAGE_ROOT, DriverNode
+from tests.clusters import PACKAGE_ROOT, DriverNode, Object
 from tests.flow.claims import allocated, claim_of, gpu_nodes, request, start, wait_running, wait_unschedulable
 from tests.flow.mig_scene import configured, end, kind, pod_of, profile, template, wait_offered
 from tests.flow.test_passthrough import VFIO, vfio_nodes, wait_drivers
@@ -21,8 +20,6 @@ READY = {
     "limited": "ShareReady",
     "machine": "BoundToVfio",
 }
-
-Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module", autouse=True)

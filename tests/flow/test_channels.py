@@ -4,7 +4,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,6 +15,7 @@ from tests.clusters import (
     PACKAGE_ROOT,
     Cluster,
     DriverNode,
+    Object,
     fresh_namespace,
     paths,
     wait_for,
@@ -35,7 +35,6 @@ from tests.flow.claims import (
 from tests.flow.several_machines import installed_on
 from tests.gpus import MACHINES
 
-Object = dict[str, Any]
 Trays = tuple[Cluster, tuple[DriverNode, ...]]
 
 CLUSTER = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72"

@@ -1,13 +1,9 @@
 """The status of a claim follows the health of its devices."""
 
-from typing import Any
-
 from driver.claims.opaque import API_VERSION
-from tests.clusters import Cluster, DriverNode, paths, wait_for, wait_for_list
+from tests.clusters import Cluster, DriverNode, Object, paths, wait_for, wait_for_list
 from tests.flow.claims import allocated, gpu_pod, request, start
 from tests.gpus import DRIVER_NAME
-
-Object = dict[str, Any]
 
 SLICED = {
     "apiVersion": API_VERSION,

@@ -3,17 +3,14 @@
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.clusters import Cluster, DriverNode, commands
+from tests.clusters import Cluster, DriverNode, Object, commands
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, start, wait_running
 from tests.plugin import cdi_spec_file_name
-
-Object = dict[str, Any]
 
 
 def doctor(*arguments: str) -> dict[str, Object]:

@@ -20,7 +20,6 @@ from tests.flow.mig_scene import (
 )
 
 DYNAMIC = "version: v1\nrules:\n  - mig: dynamic\n"
-Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module", autouse=True)

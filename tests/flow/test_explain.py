@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.clusters import Cluster, commands, paths, wait_for
+from tests.clusters import Cluster, Object, commands, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.scene import Scene
 from tests.flow.situations import SITUATIONS, Situation
@@ -35,7 +34,7 @@ def explained(cluster: Cluster, namespace: str, *arguments: str) -> tuple[int, s
     return result.exit_code, result.output
 
 
-def reasons(told: dict[str, Any]) -> list[tuple[str, str]]:
+def reasons(told: Object) -> list[tuple[str, str]]:
     """All kinds and gates of an explanation with their texts."""
     found = [(one["kind"], one["message"]) for one in told["findings"]]
     for request in told["requests"]:
@@ -62,7 +61,7 @@ def test_the_reason_for_which_a_pod_waits_is_named(
     pod = paths.pod("waiting", namespace)
     if situation.judged:
         wait_for(cluster.api, pod, _refused)
-    told: dict[str, Any] = {}
+    told: Object = {}
 
     def named(answer: tuple[int, str]) -> bool:
         code, told = answer[0], json.loads(answer[1])
@@ -82,7 +81,7 @@ def test_the_reason_for_which_a_pod_waits_is_named(
     assert (code, f"pod {namespace}/waiting: it waits" in drawn) == (3, True)
 
 
-def _refused(pod: dict[str, Any]) -> bool:
+def _refused(pod: Object) -> bool:
     """Whether the scheduler has said that the pod has no place, or that something is wrong with it."""
     conditions = pod.get("status", {}).get("conditions") or []
     return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)

@@ -1,13 +1,12 @@
 """``gpuctl explain`` of pods that have a node, have ended, or ask a device plugin, on either cluster."""
 
 import json
-from typing import Any
 
-from tests.clusters import Cluster, DriverNode, paths, wait_for_list
+from tests.clusters import Cluster, DriverNode, Object, paths, wait_for_list
 from tests.flow.claims import gpu_pod, make_template, wait_running
 from tests.flow.test_explain import explained
 
-Told = tuple[int, dict[str, Any]]
+Told = tuple[int, Object]
 
 
 def told(cluster: Cluster, namespace: str, pod: str) -> Told:
@@ -28,7 +27,7 @@ def test_a_failed_prepare_is_the_reason_until_the_pod_starts_and_no_longer(
     driver.process("kubeletplugin").kill()
     cluster.api.create(gpu_pod("train"), namespace)
 
-    def prepare_failed(events: list[dict[str, Any]]) -> bool:
+    def prepare_failed(events: list[Object]) -> bool:
         return any(event["reason"] == "FailedPrepareDynamicResources" for event in events)
 
     wait_for_list(cluster.api, paths.event(namespace=namespace), prepare_failed)

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths
+from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, Object, paths
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_nodes, gpu_pod, request, wait_running
 from tests.flow.mig_scene import configured, end, kind, offered, wait_offered
@@ -17,8 +16,6 @@ from tests.flow.told_scene import assert_told_alike
 NVIDIA = Path(__file__).parents[1] / "vectors" / "nvidia-driver" / "specs" / "fabric-manager-partition.yaml"
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "passthrough"
 BESIDE = "version: v1\nrules:\n  - passthrough: true\n"
-
-Object = dict[str, Any]
 
 
 @pytest.fixture

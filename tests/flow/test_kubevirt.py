@@ -4,12 +4,11 @@ NVIDIA's own examples of passthrough run as they are beside it.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import yaml
 
-from tests.clusters import PACKAGE_ROOT, ApiRefused, DriverNode, objects_in, paths, wait_gone
+from tests.clusters import PACKAGE_ROOT, ApiRefused, DriverNode, Object, objects_in, paths, wait_gone
 from tests.flow.claims import start, wait_running
 from tests.flow.launcher_scene import VIRT_LAUNCHER, devices_of, found_by_kubevirt, group_of, launcher_pod
 from tests.flow.metadata_scene import devices_told
@@ -17,8 +16,6 @@ from tests.flow.passthrough_scene import beside_whole
 
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "kubevirt"
 SPECS = PACKAGE_ROOT / "tests" / "vectors" / "nvidia-driver" / "specs"
-
-Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module", autouse=True)

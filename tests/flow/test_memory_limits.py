@@ -3,7 +3,6 @@
 import signal
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -29,8 +28,6 @@ from tests.gpus import OutOfMemory
 HELD = "shared-memory"
 NEXT_POD = "0b9dc6a0-8f43-4f2b-9d0c-5f6ad1bd9e05"
 """The UID of the pod that takes the plugin's place in a rolling update."""
-
-Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module")

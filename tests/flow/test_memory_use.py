@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.clusters import DriverNode, commands, fresh_namespace, paths, wait_for
+from tests.clusters import DriverNode, Object, commands, fresh_namespace, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import claim_of
 from tests.flow.memory_scene import (
@@ -27,8 +27,6 @@ from tests.flow.several_machines import installed_on
 from tests.flow.test_doctor import wait_for_status
 from tests.flow.test_pods_and_claims import wait_told
 from tests.gpus import Code
-
-Object = dict[str, Any]
 
 SAMPLE = re.compile(r"^(gpu_dra_\w+_memory_\w+)\{(.*)\} (\S+)$")
 

@@ -1,8 +1,6 @@
 """MIG partitions: found, made on request, taken back, and never in the way of whole GPUs."""
 
-from typing import Any
-
-from tests.clusters import DriverNode, paths
+from tests.clusters import DriverNode, Object, paths
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -36,8 +34,6 @@ from tests.gpus import Placement
 
 FIRST_DYNAMIC = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig: dynamic\n"
 LAYOUT = "version: v1\nrules:\n  - when: gpu.index == 0\n    mig:\n      layout: {layout}\n"
-
-Object = dict[str, Any]
 
 
 def test_seven_pods_share_a_gpu_a_bigger_one_waits_and_a_whole_gpu_is_the_next(

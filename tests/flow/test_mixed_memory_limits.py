@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.clusters import Cluster, DriverNode, commands, fresh_namespace, paths, wait_for
+from tests.clusters import Cluster, DriverNode, Object, commands, fresh_namespace, paths, wait_for
 from tests.flow.claims import request, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, template
 from tests.flow.several_machines import installed_on
@@ -19,8 +18,6 @@ MACHINES = ("l4-quad", "a30-quad")
 
 RULES = "version: v1\nrules: [{shared: {strategy: TimeSlicing, memory: {step: 1Gi}}}]\n"
 TWENTY = {"requests": {"memory": "20Gi"}}
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """MPS shares outlive the plugin, and a container in which MPS would hide a GPU does not start."""
 
 from functools import partial
-from typing import Any
 
-from tests.clusters import DriverNode, paths, wait_for
+from tests.clusters import DriverNode, Object, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start
 from tests.flow.memory_scene import status_of
@@ -40,9 +39,6 @@ rules:
   - offer: hidden
 """
 """The memory of an H100 without what its driver keeps."""
-
-
-Object = dict[str, Any]
 
 
 def started(driver: DriverNode, namespace: str, *pods: str) -> None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 import yaml
 
-from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, paths, wait_for
+from tests.clusters import PACKAGE_ROOT, Cluster, DriverNode, Object, paths, wait_for
 from tests.eventually import eventually
 from tests.flow.claims import allocated, claim_of, gpu_nodes, request, start, wait_running, wait_unschedulable
 from tests.flow.mig_scene import end, pod_of, template
@@ -16,8 +15,6 @@ from tests.gpus import PciAddress, bound_driver
 
 VFIO = "vfio.gpu.nvidia.com"
 SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "passthrough"
-
-Object = dict[str, Any]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,10 +1,8 @@
 """How pods and claims belong together: what Kubernetes writes, in which words, and what it takes back."""
 
-from typing import Any
-
 import pytest
 
-from tests.clusters import Cluster, paths, wait_for, wait_for_list, wait_gone
+from tests.clusters import Cluster, Object, paths, wait_for, wait_for_list, wait_gone
 from tests.flow.claims import (
     CLASS,
     allocated,
@@ -21,7 +19,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 TAINT_RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
 
 
-def refusal(pod: dict[str, Any]) -> str:
+def refusal(pod: Object) -> str:
     """Why the scheduler finds no place for a pod; empty while it has not said so."""
     for condition in pod.get("status", {}).get("conditions", []):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
@@ -37,7 +35,7 @@ def wait_refused(cluster: Cluster, namespace: str, pod: str) -> str:
 def wait_told(cluster: Cluster, namespace: str, reason: str) -> tuple[str, str]:
     """Kind of the object and message of the first event with this reason."""
 
-    def told(events: list[dict[str, Any]]) -> bool:
+    def told(events: list[Object]) -> bool:
         return any(event["reason"] == reason for event in events)
 
     events = wait_for_list(cluster.api, paths.event(namespace=namespace), told)

@@ -6,17 +6,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import pytest
 
-from tests.clusters import DRIVER_NAMESPACE, PACKAGE_ROOT, Cluster, Process, fresh_namespace, paths, wait_gone
+from tests.clusters import (
+    DRIVER_NAMESPACE,
+    PACKAGE_ROOT,
+    Cluster,
+    Object,
+    Process,
+    fresh_namespace,
+    paths,
+    wait_gone,
+)
 from tests.eventually import eventually
 from tests.flow.claims import request, wait_running, wait_unschedulable
 from tests.flow.mig_scene import pod_of, profile, template
 from tests.flow.several_machines import installed_on
-
-Object = dict[str, Any]
 
 RULES = """version: v1
 rules:

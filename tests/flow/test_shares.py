@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from tests.clusters import DriverNode, fresh_namespace, paths, wait_for
+from tests.clusters import DriverNode, Object, fresh_namespace, paths, wait_for
 from tests.flow.claims import gpu_pod, make_claim, make_template, request, start, wait_released, wait_running
 from tests.flow.mig_scene import end, pod_of, template, wait_cut
 from tests.flow.share_scene import (
@@ -27,8 +26,6 @@ rules:
   - offer: hidden
 """
 SHARED, API = "shared-timesliced", "resource.k8s.io/v1"
-
-Object = dict[str, Any]
 
 
 def test_shares_of_two_namespaces_are_on_one_gpu_and_the_fifth_is_on_the_next(

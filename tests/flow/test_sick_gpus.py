@@ -1,14 +1,13 @@
 """A GPU that falls ill takes no new pods, its pods are told or evicted, and it comes back by itself."""
 
 from collections.abc import Callable
-from typing import Any
 
-from tests.clusters import DriverNode, paths, wait_for, wait_for_list, wait_gone
+from tests.clusters import DriverNode, Object, paths, wait_for, wait_for_list, wait_gone
 from tests.flow.claims import allocated, claim_of, gpu_pod, make_template, start
 from tests.flow.mig_scene import restart_controller
 from tests.gpus import PciAddress, parse_gpu_device_name
 
-Slices = list[dict[str, Any]]
+Slices = list[Object]
 FIRST = "gpu-0000-1b-00-0"
 EVICTS = """version: v1
 health:
@@ -52,10 +51,10 @@ def holder(driver: DriverNode, namespace: str, pod: str) -> tuple[str, PciAddres
     return device, pci
 
 
-def health(word: str) -> Callable[[dict[str, Any]], bool]:
+def health(word: str) -> Callable[[Object], bool]:
     """Whether the kubelet says this of all devices of a pod."""
 
-    def says(pod: dict[str, Any]) -> bool:
+    def says(pod: Object) -> bool:
         resources = [
             resource
             for status in pod["status"].get("containerStatuses", [])
@@ -67,7 +66,7 @@ def health(word: str) -> Callable[[dict[str, Any]], bool]:
     return says
 
 
-def node_event(reason: str) -> Callable[[list[dict[str, Any]]], bool]:
+def node_event(reason: str) -> Callable[[list[Object]], bool]:
     """Whether there is an event of the node with this reason."""
     return lambda events: any(
         event["reason"] == reason and event["involvedObject"]["kind"] == "Node" for event in events

@@ -1,11 +1,10 @@
 """The samples about topology get GPUs, and cards, that lie as they ask."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from tests.clusters import PACKAGE_ROOT, DriverNode, paths
+from tests.clusters import PACKAGE_ROOT, DriverNode, Object, paths
 from tests.flow.claims import claim_of, wait_published, wait_released, wait_running
 from tests.flow.mig_scene import create_sample
 from tools.scenarios.places.network_cards import cards_on
@@ -14,9 +13,9 @@ SAMPLES = PACKAGE_ROOT / "deploy" / "examples" / "topology"
 RACK = "topology.example.com/rack"
 ROOT = "resource.kubernetes.io/pcieRoot"
 NUMA = "resource.kubernetes.io/numaNode"
-CARDS: dict[str, dict[str, Any]] = {"eth0": {ROOT: {"string": "pci0000:cb"}}}
+CARDS: dict[str, Object] = {"eth0": {ROOT: {"string": "pci0000:cb"}}}
 
-Devices = dict[str, dict[str, Any]]
+Devices = dict[str, Object]
 """The attributes of the devices that a pod was given, by name."""
 
 

@@ -1,8 +1,6 @@
 """A claim with devices of two drivers: each driver does its own part and leaves the other's alone."""
 
-from typing import Any
-
-from tests.clusters import Cluster, DriverNode, paths
+from tests.clusters import Cluster, DriverNode, Object, paths
 from tests.flow.claims import (
     claim_of,
     gpu_nodes,
@@ -20,7 +18,7 @@ NUMA = "resource.kubernetes.io/numaNode"
 GPU_ROOT, OTHER_ROOT = "pci0000:bd", "pci0000:30"
 """The PCIe root of the node's sixth GPU, which is on NUMA node 1, and one that no GPU has."""
 
-CARDS: dict[str, dict[str, Any]] = {
+CARDS: dict[str, Object] = {
     "eth0": {ROOT: {"string": OTHER_ROOT}, NUMA: {"int": 0}},
     "eth1": {ROOT: {"string": GPU_ROOT}, NUMA: {"int": 1}},
 }
@@ -39,7 +37,7 @@ def make_pair(cluster: Cluster, namespace: str, attribute: str) -> None:
     cluster.api.create(template, namespace)
 
 
-def given(driver: DriverNode, namespace: str, pod: str) -> tuple[dict[str, Any], str]:
+def given(driver: DriverNode, namespace: str, pod: str) -> tuple[Object, str]:
     """The attributes of the GPU that a pod was given, and the name of its card."""
     results = claim_of(driver.cluster, namespace, pod)["status"]["allocation"]["devices"]["results"]
     devices = {result["request"]: result["device"] for result in results}

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.clusters import Cluster, DriverNode, commands, fresh_namespace, paths, wait_for_list
+from tests.clusters import Cluster, DriverNode, Object, commands, fresh_namespace, paths, wait_for_list
 from tests.eventually import eventually
 from tests.flow.claims import (
     CLASS,
@@ -38,7 +37,7 @@ class Guests:
     cluster: Cluster
     drivers: tuple[DriverNode, ...]
 
-    def attributes(self, machine: int) -> list[dict[str, Any]]:
+    def attributes(self, machine: int) -> list[Object]:
         """What a machine publishes of each of its GPUs."""
         (stored,) = wait_published(self.drivers[machine])
         return [
@@ -51,11 +50,11 @@ class Guests:
         name = self.cluster.api.get(paths.pod(pod, namespace))["spec"]["nodeName"]
         return [node.name for node in self.cluster.nodes].index(name)
 
-    def explained(self, pod: str, namespace: str) -> dict[str, Any]:
+    def explained(self, pod: str, namespace: str) -> Object:
         """What ``gpuctl explain`` says of a pod."""
         where = ("-n", namespace, "--kubeconfig", str(self.cluster.admin), "-o", "json")
         result = CliRunner().invoke(commands, ["explain", "pod", pod, *where], catch_exceptions=False)
-        told: dict[str, Any] = json.loads(result.output)
+        told: Object = json.loads(result.output)
         return told
 
     def wait_waiting(self, pod: str, namespace: str) -> str:
@@ -81,7 +80,7 @@ def namespace(guests: Guests) -> Iterator[str]:
     set_licenses(guests, licensed=True)
 
 
-def of_profile(profile: str) -> dict[str, Any]:
+def of_profile(profile: str) -> Object:
     """The request for a vGPU of a profile."""
     asks = f"device.attributes['{CLASS}'].?vgpuProfile.orValue('') == '{profile}'"
     return request(selectors=[{"cel": {"expression": asks}}])
@@ -93,7 +92,7 @@ def set_licenses(guests: Guests, *, licensed: bool) -> None:
     for index in range(4):
         driver.machine.set_license(index, licensed=licensed)
 
-    def told(slices: list[dict[str, Any]]) -> bool:
+    def told(slices: list[Object]) -> bool:
         devices = [device for stored in slices for device in stored["spec"]["devices"]]
         keys = [[taint["key"] for taint in device.get("taints", ())] for device in devices]
         return keys == [[] if licensed else [TAINT_UNLICENSED]] * 4

@@ -1,8 +1,6 @@
 """Whole GPUs: from the node's slices to what a container sees, and back."""
 
-from typing import Any
-
-from tests.clusters import DriverNode, paths, wait_for, wait_gone
+from tests.clusters import DriverNode, Object, paths, wait_for, wait_gone
 from tests.flow.claims import (
     allocated,
     claim_of,
@@ -19,12 +17,12 @@ from tests.flow.claims import (
 )
 
 
-def unschedulable(pod: dict[str, Any]) -> bool:
+def unschedulable(pod: Object) -> bool:
     """Whether the scheduler said that it finds no place for a pod."""
     return bool(message_of(pod))
 
 
-def message_of(pod: dict[str, Any]) -> str:
+def message_of(pod: Object) -> str:
     """Why the scheduler finds no place for a pod."""
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "PodScheduled" and condition.get("reason") == "Unschedulable":

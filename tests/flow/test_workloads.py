@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from tests.clusters import Cluster, paths, wait_for, wait_for_list, wait_gone
+from tests.clusters import Cluster, Object, paths, wait_for, wait_for_list, wait_gone
 from tests.flow.claims import allocated, gpu_pod, make_template
-
-Object = dict[str, Any]
 
 LABELS = {"app": "web"}
 

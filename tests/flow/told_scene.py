@@ -1,17 +1,14 @@
 """Four places tell what a pod's claim has, and must agree: journal, status, metadata files, pod-resources."""
 
-from typing import Any
-
 import grpc
 
 from kubeletplugin.claims.journal.entry import decode
 from proto import podresources_v1_pb2 as pb
-from tests.clusters import DriverNode, paths, wait_for
+from tests.clusters import DriverNode, Object, paths, wait_for
 from tests.flow.metadata_scene import devices_told, metadata_files
 from tests.gpus import DRIVER_NAME
 from tests.plugin import Entry, HeldDevice
 
-Object = dict[str, Any]
 Key = tuple[str, str, str]
 """A device of a claim: its pool, its name, and its share, empty where it is not shared."""
 

@@ -1,9 +1,10 @@
 """An HTTP server for tests that answers what it is told to, and nothing else."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.running import running
 
 
 @contextmanager
@@ -22,11 +23,8 @@ def answering(answers: Mapping[str, str], otherwise: str = "") -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
+        running(server.serve_forever, server.shutdown),
+    ):
+        yield server.server_port

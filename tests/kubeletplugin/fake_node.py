@@ -25,7 +25,7 @@ from kubeletplugin.kubelet.wire.claim_call import Call
 from kubeletplugin.process_inputs import Intervals
 from kubeletplugin.sharing.memory.cgroups import Cgroups
 from kubeletplugin.sharing.shares import MpsFolders
-from tests.clusters import boot_folder
+from tests.clusters import Object, boot_folder
 from tests.gpus import (
     DRIVER_NAME,
     ClaimRefused,
@@ -136,7 +136,7 @@ class FakePublished(PublishedDevices):
         """As the test says."""
         return self._node.clique
 
-    def attributes_of(self, device: str) -> dict[str, Any]:
+    def attributes_of(self, device: str) -> Object:
         """As the test says."""
         return self._node.published_attributes.get(device, {})
 
@@ -172,7 +172,7 @@ class FakeNode(ShownNode):
             self.kernel = FakeKernel(self.sysfs, self.machine)
             users = pretended_users(self.machine)
             self._pci = pci_parts(self.kernel, self.sysfs, users, self.controllers)
-        self.api: dict[tuple[str, str], dict[str, Any]] = {}
+        self.api: dict[tuple[str, str], Object] = {}
         self.api_failures: list[DriverError] = []
         self.before_get: Callable[[], None] = lambda: None
         self.published: dict[str, str] = {}
@@ -181,7 +181,7 @@ class FakeNode(ShownNode):
         self.complaints: list[str] = []
         self.notes: list[str] = []
         self.published_memory: dict[str, int] = {}
-        self.published_attributes: dict[str, dict[str, Any]] = {}
+        self.published_attributes: dict[str, Object] = {}
         self.mps = FakeMps(folder / "mps.json" if on_disk else None)
         self.time_slices = FakeTimeSlices(self.machine, self.driver_root)
         self.gpu_reset = FakeGpuReset(self.machine, self.driver_root)
@@ -391,7 +391,7 @@ class FakeNode(ShownNode):
             raise self.listed_containers
         return self.listed_containers
 
-    def _get_claim(self, namespace: str, name: str) -> dict[str, Any]:
+    def _get_claim(self, namespace: str, name: str) -> Object:
         self.before_get()
         if self.api_failures:
             raise self.api_failures.pop(0)

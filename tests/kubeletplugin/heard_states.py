@@ -1,12 +1,12 @@
 """A node whose watch runs, and the states of the node that it passes on."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.eventually import eventually
 from tests.gpus import NodeState
 from tests.kubeletplugin.fake_node import FakeNode
+from tests.running import running
 
 
 class Told:
@@ -27,11 +27,5 @@ class Told:
 def watching(node: FakeNode) -> Iterator[Told]:
     """The node's watch runs; it ends when it is told to."""
     node.on_state = told = Told()
-    thread = threading.Thread(target=node.watch.run)
-    thread.start()
-    try:
+    with running(node.watch.run, node.watch.stop):
         yield told
-    finally:
-        node.watch.stop()
-        thread.join(30)
-    assert not thread.is_alive()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kubeletplugin.sharing.time_slices import Interval
+from tests.clusters import Object
 from tests.gpus import (
     ComputeMode,
     FakeMachine,
@@ -67,9 +68,9 @@ class ShownNode:
         """Where the claim's CDI spec lies."""
         return self.cdi / cdi_spec_file_name(ref.uid)
 
-    def spec(self, ref: ClaimRef) -> dict[str, Any]:
+    def spec(self, ref: ClaimRef) -> Object:
         """The claim's CDI spec."""
-        spec: dict[str, Any] = json.loads(self.spec_path(ref).read_bytes())
+        spec: Object = json.loads(self.spec_path(ref).read_bytes())
         return spec
 
     def device_nodes(self, ref: ClaimRef) -> list[list[str]]:

@@ -4,14 +4,14 @@ import copy
 from typing import Any
 
 from kubernetes_rules.defaults import created_pod, defaulted_pod, defaulted_workload
-from tests.clusters import defaulted_claim_spec
+from tests.clusters import Object, defaulted_claim_spec
 
 
-def pod(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+def pod(container: Object | None = None, **spec: Any) -> Object:
     return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", **(container or {})}], **spec}}
 
 
-def rich_pod() -> dict[str, Any]:
+def rich_pod() -> Object:
     volumes = [{"name": "a"}, {"name": "b", "configMap": {"name": "b"}}]
     env = [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
     return pod({"image": "i", "env": env, "ports": [{"containerPort": 1}]}, volumes=volumes)
@@ -39,13 +39,10 @@ def test_only_a_new_pod_gets_resources_of_its_own() -> None:
     assert "requests" not in defaulted_pod(given)["spec"]["resources"]
 
 
-Json = dict[str, Any]
-
-
-def filled(**asked: Any) -> Json:
+def filled(**asked: Any) -> Object:
     spec = {"devices": {"requests": [{"name": "r", "exactly": asked}], "config": []}}
     (request,) = defaulted_claim_spec(spec)["devices"]["requests"]
-    found: Json = request["exactly"]
+    found: Object = request["exactly"]
     return found
 
 
@@ -55,15 +52,14 @@ def test_a_toleration_compares_for_equality() -> None:
 
 
 def test_alternatives_have_the_same_defaults_and_what_was_given_stays() -> None:
-    spec: Json = {"devices": {"requests": [{"name": "r", "firstAvailable": [{"name": "a"}, {"name": "b"}]}]}}
+    spec: Object = {
+        "devices": {"requests": [{"name": "r", "firstAvailable": [{"name": "a"}, {"name": "b"}]}]}
+    }
 
     (request,) = defaulted_claim_spec(spec)["devices"]["requests"]
 
     assert [one["count"] for one in request["firstAvailable"]] == [1, 1]
     assert spec["devices"]["requests"][0]["firstAvailable"][0] == {"name": "a"}
-
-
-Object = dict[str, Any]
 
 
 def test_the_object_that_is_given_stays_as_it_is() -> None:

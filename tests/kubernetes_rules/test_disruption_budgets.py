@@ -17,8 +17,7 @@ from kubernetes_rules.disruption_budgets import (
     status_after_eviction,
     unmanaged,
 )
-
-Object = dict[str, Any]
+from tests.clusters import Object
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

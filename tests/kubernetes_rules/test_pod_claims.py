@@ -16,9 +16,7 @@ from kubernetes_rules.pod_claims import (
     pod_amounts,
     provides,
 )
-from tests.clusters import extended_requests
-
-Json = dict[str, Any]
+from tests.clusters import Object, extended_requests
 
 NAMED = {"name": "named", "resourceClaimName": "shared"}
 
@@ -29,7 +27,7 @@ OWN = {"name": "own", "resourceClaimTemplateName": "gpus"}
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
 
 
-def pod(*entries: Json, **status: Any) -> Json:
+def pod(*entries: Object, **status: Any) -> Object:
     return {
         "metadata": {"name": "p", "uid": "u"},
         "spec": {"resourceClaims": list(entries)},
@@ -37,7 +35,7 @@ def pod(*entries: Json, **status: Any) -> Json:
     }
 
 
-def claim(*owners: Json) -> Json:
+def claim(*owners: Object) -> Object:
     return {"metadata": {"name": "c", "ownerReferences": list(owners)}}
 
 
@@ -68,7 +66,7 @@ def test_the_claim_of_extended_resources_stands_in_the_status() -> None:
         ([], False),
     ],
 )
-def test_a_claim_was_made_for_the_pod_that_controls_it(owners: list[Json], made: bool) -> None:
+def test_a_claim_was_made_for_the_pod_that_controls_it(owners: list[Object], made: bool) -> None:
     assert is_made_for(claim(*owners), pod()) is made
     assert (controlling_pod(claim(*owners)) == ("p", "u")) is made
 
@@ -76,25 +74,25 @@ def test_a_claim_was_made_for_the_pod_that_controls_it(owners: list[Json], made:
 GPU = "nvidia.com/gpu"
 
 
-def device_class(name: str, created: str = "2026-01-01T00:00:00Z", **spec: str) -> dict[str, Any]:
+def device_class(name: str, created: str = "2026-01-01T00:00:00Z", **spec: str) -> Object:
     return {"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}
 
 
-def container(name: str, count: int, **more: Any) -> dict[str, Any]:
+def container(name: str, count: int, **more: Any) -> Object:
     limits = {GPU: str(count), "cpu": "1"} if count else {}
     return {"name": name, "resources": {"limits": limits}, **more}
 
 
-def asking(containers: list[dict[str, Any]], first: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def asking(containers: list[Object], first: list[Object] | None = None) -> Object:
     return {"spec": {"initContainers": first or [], "containers": containers}}
 
 
-def requests_of(one: dict[str, Any]) -> list[tuple[str, int]]:
+def requests_of(one: Object) -> list[tuple[str, int]]:
     found = extended_requests(one, {GPU: "whole"}).requests
     return [(request["name"], request["exactly"]["count"]) for request in found]
 
 
-def mappings_of(one: dict[str, Any]) -> list[tuple[str, str]]:
+def mappings_of(one: Object) -> list[tuple[str, str]]:
     found = extended_requests(one, {GPU: "whole"}).mappings
     return [(mapping["containerName"], mapping["requestName"]) for mapping in found]
 

@@ -3,17 +3,18 @@
 from typing import Any
 
 from kubernetes_rules.pod_resources import container_total, defaulted_pod_resources
+from tests.clusters import Object
 
 
-def container(restart: str = "", **resources: Any) -> dict[str, Any]:
+def container(restart: str = "", **resources: Any) -> Object:
     return {"name": "c", "resources": resources, **({"restartPolicy": restart} if restart else {})}
 
 
-def defaulted(*containers: dict[str, Any], **resources: Any) -> dict[str, Any]:
+def defaulted(*containers: Object, **resources: Any) -> Object:
     return defaulted_pod_resources({"containers": containers, "resources": resources})
 
 
-def total(spec: dict[str, Any]) -> dict[str, str]:
+def total(spec: Object) -> dict[str, str]:
     return {name: str(amount) for name, amount in container_total(spec, "requests").items()}
 
 

@@ -1,22 +1,19 @@
 """Of each pool the newest generation counts, and it has to have as many slices as it says."""
 
-from typing import Any
-
 from kubernetes_rules.pool_generations import is_complete, newest_slices
-
-Json = dict[str, Any]
+from tests.clusters import Object
 
 
 def published(
     name: str, generation: int | None, *, pool: str = "p", driver: str = "d", count: int = 1
-) -> Json:
-    told: Json = {"name": pool, "resourceSliceCount": count}
+) -> Object:
+    told: Object = {"name": pool, "resourceSliceCount": count}
     if generation is not None:
         told["generation"] = generation
     return {"metadata": {"name": name}, "spec": {"driver": driver, "pool": told}}
 
 
-def names(slices: list[Json]) -> dict[tuple[str, str], list[str]]:
+def names(slices: list[Object]) -> dict[tuple[str, str], list[str]]:
     found = newest_slices(slices)
     return {pool: [str(one["metadata"]["name"]) for one in those] for pool, those in found.items()}
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.quota import device_charges, limits_claims, quota_counts
-
-Json = dict[str, Any]
+from tests.clusters import Object
 
 DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
 
@@ -17,17 +16,17 @@ IMPLICIT = "requests.deviceclass.resource.kubernetes.io/gpu"
 EXPLICIT = "requests.example.com/gpu"
 
 
-CLASSES: dict[str, Json] = {
+CLASSES: dict[str, Object] = {
     "gpu": {"spec": {"extendedResourceName": "example.com/gpu"}},
     "plain": {"spec": {}},
 }
 
 
-def charges(*requests: Json, **paid: int) -> dict[str, int]:
+def charges(*requests: Object, **paid: int) -> dict[str, int]:
     return device_charges({"devices": {"requests": list(requests)}}, CLASSES.get, paid)
 
 
-def exactly(name: str = "gpu", **asked: Any) -> Json:
+def exactly(name: str = "gpu", **asked: Any) -> Object:
     return {"name": "r", "exactly": {"deviceClassName": name, **asked}}
 
 
@@ -40,7 +39,7 @@ def exactly(name: str = "gpu", **asked: Any) -> Json:
         ({"allocationMode": "Later", "count": 3}, 0),
     ],
 )
-def test_the_most_that_a_request_can_get_counts(asked: Json, count: int) -> None:
+def test_the_most_that_a_request_can_get_counts(asked: Object, count: int) -> None:
     assert charges(exactly(**asked))[DEVICES] == count
 
 
@@ -78,17 +77,17 @@ def test_what_the_pod_paid_lowers_the_extended_resources_only() -> None:
         ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass"}]}}, False),
     ],
 )
-def test_a_quota_with_scopes_limits_no_claims(spec: Json, limits: bool) -> None:
+def test_a_quota_with_scopes_limits_no_claims(spec: Object, limits: bool) -> None:
     assert limits_claims({"spec": spec}) is limits
 
 
-def scoped(operator: str, *values: str) -> dict[str, Any]:
+def scoped(operator: str, *values: str) -> Object:
     """A quota with one expression about priority classes."""
     expression = {"scopeName": "PriorityClass", "operator": operator, "values": list(values)}
     return {"spec": {"scopeSelector": {"matchExpressions": [expression]}}}
 
 
-def counted(quota: dict[str, Any]) -> list[str]:
+def counted(quota: Object) -> list[str]:
     """Which priority classes the pods have that count; empty is none."""
     classes = ("low", "high", "")
     return [name for name in classes if quota_counts(quota, "pods", {"spec": {"priorityClassName": name}})]
@@ -109,7 +108,7 @@ def counted(quota: dict[str, Any]) -> list[str]:
         ({"spec": {"scopes": ["CrossNamespacePodAffinity"]}}, []),
     ],
 )
-def test_pods_count_by_their_scopes(quota: dict[str, Any], wanted: list[str]) -> None:
+def test_pods_count_by_their_scopes(quota: Object, wanted: list[str]) -> None:
     assert counted(quota) == wanted
 
 

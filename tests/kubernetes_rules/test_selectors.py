@@ -1,7 +1,5 @@
 """Selectors are read, take in nodes, and are printed as in Kubernetes."""
 
-from typing import Any
-
 import pytest
 
 from kubernetes_rules.selector_texts import (
@@ -18,13 +16,12 @@ from kubernetes_rules.selectors import (
     node_selector_matches,
     read_node,
 )
-
-Json = dict[str, Any]
+from tests.clusters import Object
 
 NODE = read_node({"metadata": {"name": "a", "labels": {"zone": "x", "gpus": "8", "kind": "eight"}}})
 
 
-def requirement(key: str, operator: str, *values: str) -> Json:
+def requirement(key: str, operator: str, *values: str) -> Object:
     return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
 
@@ -69,7 +66,7 @@ def test_a_selector_is_printed_sorted_by_its_keys() -> None:
         ("a in ()", [requirement("a", "In", "")]),
     ],
 )
-def test_label_selectors_are_read(text: str, requirements: list[dict[str, Any]]) -> None:
+def test_label_selectors_are_read(text: str, requirements: list[Object]) -> None:
     found = [
         {key: sorted(value) if isinstance(value, list) else value for key, value in one.items()}
         for one in parse_label_selector(text)

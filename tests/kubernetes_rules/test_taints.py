@@ -1,7 +1,6 @@
 """Tolerations cover taints for a time, NoExecute taints drive pods away, DeviceTaintRules taint devices."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -13,12 +12,11 @@ from kubernetes_rules.taints import (
     tolerated_seconds,
     untolerated_taint,
 )
+from tests.clusters import Object
 
-Json = dict[str, Any]
-
-EXISTS: Json = {"operator": "Exists", "effect": "NoExecute"}
-GONE: Json = {"key": "gone", "effect": "NoExecute"}
-SICK: Json = {"key": "sick", "value": "5", "effect": "NoSchedule"}
+EXISTS: Object = {"operator": "Exists", "effect": "NoExecute"}
+GONE: Object = {"key": "gone", "effect": "NoExecute"}
+SICK: Object = {"key": "sick", "value": "5", "effect": "NoSchedule"}
 
 
 def test_the_first_taint_that_blocks_and_is_not_tolerated_is_told() -> None:
@@ -42,7 +40,7 @@ def test_the_first_taint_that_blocks_and_is_not_tolerated_is_told() -> None:
     ],
 )
 def test_a_taint_is_tolerated_as_long_as_the_shortest_toleration_says(
-    tolerations: list[Json], seconds: int | None
+    tolerations: list[Object], seconds: int | None
 ) -> None:
     assert tolerated_seconds(GONE, tolerations) == seconds
 
@@ -51,21 +49,21 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 TAINT = {"key": "broken", "value": "yes", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}
 
 
-def result(*tolerations: Json) -> Json:
+def result(*tolerations: Object) -> Object:
     return {"driver": "d", "pool": "p", "device": "gpu-0", "tolerations": list(tolerations)}
 
 
-def published(*taints: Json, device: str = "gpu-0") -> Json:
+def published(*taints: Object, device: str = "gpu-0") -> Object:
     return {
         "spec": {"driver": "d", "pool": {"name": "p"}, "devices": [{"name": device, "taints": list(taints)}]}
     }
 
 
-def evicted(results: list[Json], slices: list[Json], rules: list[Json]) -> datetime | None:
+def evicted(results: list[Object], slices: list[Object], rules: list[Object]) -> datetime | None:
     return eviction_time(results, newest_slices(slices), rules)
 
 
-def rule(taint: Json, **selector: str | None) -> Json:
+def rule(taint: Object, **selector: str | None) -> Object:
     return {"spec": {"deviceSelector": selector, "taint": taint}}
 
 
@@ -101,7 +99,7 @@ def test_what_an_older_generation_of_the_pool_said_evicts_nobody() -> None:
         ({"driver": ""}, False),
     ],
 )
-def test_what_a_rule_selects(selector: Json, selected: bool) -> None:
+def test_what_a_rule_selects(selector: Object, selected: bool) -> None:
     assert taint_rule_selects(rule(TAINT, **selector), "d", "p", "gpu-0") is selected
 
 
@@ -110,7 +108,7 @@ def test_a_rule_without_a_selector_is_about_nothing() -> None:
 
 
 def test_taints_of_rules_come_behind_those_of_the_slice() -> None:
-    devices: list[Json] = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [SICK]}]
+    devices: list[Object] = [{"name": "gpu-0"}, {"name": "gpu-1", "taints": [SICK]}]
     one = {"spec": {"driver": "d", "pool": {"name": "p"}, "devices": devices}}
 
     first, second = ({**TAINT, "key": key} for key in ("first", "second"))

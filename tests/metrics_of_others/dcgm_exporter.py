@@ -7,7 +7,8 @@ newest generation are there.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from tests.clusters import Object
 
 _MADE = re.compile(r"gpu-(\d+)-mig-(\d+)-(\d+)")
 """How NVIDIA's driver names a partition that it makes on request: minor, profile's id, place."""
@@ -23,7 +24,7 @@ class Resolved:
     is_found: bool = True
 
 
-def resolve(slices: Iterable[dict[str, Any]], pool: str, device: str) -> Resolved | None:
+def resolve(slices: Iterable[Object], pool: str, device: str) -> Resolved | None:
     """The GPU of a device; None where the exporter puts no labels of pods on any metric for it."""
     specs = [one["spec"] for one in slices if one["spec"]["driver"] == "gpu.nvidia.com"]
     mine = [spec for spec in specs if spec["pool"]["name"] == pool]
@@ -35,7 +36,7 @@ def resolve(slices: Iterable[dict[str, Any]], pool: str, device: str) -> Resolve
     return _mapped(device, found[-1].get("attributes", {})) if found else None
 
 
-def _mapped(device: str, attributes: dict[str, Any]) -> Resolved | None:
+def _mapped(device: str, attributes: Object) -> Resolved | None:
     def text(name: str) -> str:
         return str(attributes.get(name, {}).get("string", ""))
 

@@ -4,14 +4,13 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from driver.process.metrics.table import TABLE
 from tests import needs
-from tests.clusters import PlannedNode
+from tests.clusters import Object, PlannedNode
 from tests.deviceclasses.published_nodes import (
     ALL_TIERS,
     BY_MEMORY,
@@ -29,8 +28,6 @@ from tests.metrics_of_others.dcgm_exporter import Resolved, resolve
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "monitoring.md").read_text()
 PROMTOOL = shutil.which("promtool")
-
-Object = dict[str, Any]
 
 
 def told(device: Object, name: str) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 from driver.kube.paths import RESOURCE_SLICES
 from proto import dra_v1_pb2 as v1
+from tests.clusters import Object
 from tests.gpus import DRIVER_NAME, Placement, pool_name
-from tests.processes.node import GROUP, NODE, Node, Object
+from tests.processes.node import GROUP, NODE, Node
 
 STATIC_GPU, MADE_GPU, FRACTIONAL_GPU = 3, 4, 7
 """The GPU that an admin has cut in halves, the one that the driver cuts, the one that is shared by memory."""

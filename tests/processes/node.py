@@ -9,7 +9,7 @@ from typing import Any
 from driver.kube.paths import claim_path
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
-from tests.clusters import EmbeddedApiServer, boot_folder, registration_socket, service_socket_name
+from tests.clusters import EmbeddedApiServer, Object, boot_folder, registration_socket, service_socket_name
 from tests.eventually import eventually
 from tests.gpus import DRIVER_NAME, FakeMachine, build_driver_root, build_sysfs, gpu_device_name, pool_name
 from tests.kubeletplugin.fake_kubelet import DRA_V1, FakeKubelet, short_folder
@@ -20,8 +20,6 @@ NODE = "node-a"
 GROUP = "resource.k8s.io"
 MACHINE = "hgx-h100"
 CLAIMS = f"/apis/{GROUP}/v1/namespaces/team/resourceclaims"
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
-from tests.clusters import PACKAGE_ROOT, python_command, python_environment
+from tests.clusters import PACKAGE_ROOT, Object, python_command, python_environment
 from tests.eventually import eventually
 from tests.fork_server import ForkedProcess, start_read
 
 Started = subprocess.Popen[str] | ForkedProcess
-Line = dict[str, Any]
+Line = Object
 
 TOKEN = "swordfish-0123456789-swordfish"  # noqa: S105 - it opens nothing, the tests look for it
 """The secret of every kubeconfig here: no process may ever write it."""

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from kubeletplugin.sharing.mps.processes import daemons
 from proto import dra_v1_pb2 as v1
+from tests.clusters import Object
 from tests.plugin import end_left_over, mps_processes
 from tests.processes.every_kind import cut_in_halves, publish_memory
-from tests.processes.node import Claimed, Node, Object, new_node
+from tests.processes.node import Claimed, Node, new_node
 from tests.processes.process import DriverProcess
 
 EARLIER, LATER = "11111111-2222-4333-8444-000000000001", "11111111-2222-4333-8444-000000000002"

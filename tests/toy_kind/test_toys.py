@@ -1,7 +1,6 @@
 """A kind of device that is written outside of the driver is published, given to pods, and taken back."""
 
 import json
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -11,6 +10,7 @@ from envtest.client.waiting import wait_for, wait_gone
 from envtest.cluster import Cluster, ContainerFacts
 from gpuctl.__main__ import commands
 from gpuctl.demo.driver_node import DriverNode
+from tests.clusters import Object
 from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
@@ -28,8 +28,6 @@ from tests.flow.claims import (
     wait_running,
 )
 from tests.flow.mig_scene import offered, restart_controller, wait_offered
-
-Object = dict[str, Any]
 
 TOY = request("toy", "toy.example.com")
 HOLDING = {"preparing", "prepared", "releasing"}

@@ -10,14 +10,13 @@ import pytest
 from controller.cliques.publisher import CliquePublisher
 from controller.cliques.wanted import KEPT_BACK
 from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL
-from tests.clusters import EmbeddedApiServer, EventRecorder, KubeClient, paths, plan_node
+from tests.clusters import EmbeddedApiServer, EventRecorder, KubeClient, Object, paths, plan_node
 from tests.eventually import eventually
 from tests.gpus import EventReason
 
 CLUSTER = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72"
 CLIQUE, OTHER = f"{CLUSTER}.4026", f"{CLUSTER}.4027"
 DRA = "/apis/resource.k8s.io/v1"
-Object = dict[str, Any]
 
 
 class Replica:

@@ -1,6 +1,5 @@
 """The plugin is asked to turn on virtual functions: once where it does, again later where it cannot."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from controller.plugin.virtual_functions import VirtualFunctionRequests
 from proto import node_state_v1_pb2 as v1
 from tests.controller.fake_plugin import FakePlugin
 from tests.gpus import PciAddress
+from tests.running import running
 
 FIRST, SECOND = (PciAddress.parse(text) for text in ("0000:17:00.0", "0000:b1:00.0"))
 NEVER = 3600.0
@@ -28,14 +28,8 @@ def asking(*sockets: Path, again_seconds: float = NEVER) -> Iterator[Asking]:
     one = VirtualFunctionRequests(
         lambda: sockets, lambda pci, why: failures.put((pci, why)), lambda: turned_on.put(None), again_seconds
     )
-    thread = threading.Thread(target=one.run)
-    thread.start()
-    try:
+    with running(one.run, one.stop):
         yield one, failures, turned_on
-    finally:
-        one.stop()
-        thread.join(10)
-        assert not thread.is_alive()
 
 
 @pytest.fixture

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.clusters import EmbeddedApiServer, KubeClient
-
-Object = dict[str, Any]
+from tests.clusters import EmbeddedApiServer, KubeClient, Object
 
 DRA = "/apis/resource.k8s.io/v1"
 PODS = "/api/v1/namespaces/team/pods"

@@ -4,7 +4,8 @@ import pytest
 
 from controller.preemptor.evict import Allowance, Carried, Evictor
 from tests.clock import Clock
-from tests.controller.preemptor.scene import CLAIMS, Object, Scene
+from tests.clusters import Object
+from tests.controller.preemptor.scene import CLAIMS, Scene
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 
 from controller.preemptor.kept import TAKEN_SECONDS, UNUSED_SECONDS, Fits, Kept, Placed, Rooms, end_seconds
 from controller.preemptor.pending import Waiting
-
-Object = dict[str, Any]
+from tests.clusters import Object
 
 
 def pod(name: str, **metadata: Any) -> Object:

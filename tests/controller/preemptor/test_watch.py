@@ -8,7 +8,7 @@ import pytest
 
 from controller.preemptor import watch
 from controller.preemptor.watch import Watch
-from tests.clusters import Service
+from tests.clusters import Object, Service
 from tests.controller.preemptor.scene import DRA, Scene
 from tests.eventually import eventually
 
@@ -33,7 +33,7 @@ def watched(scene: Scene) -> Iterator[Watched]:
     found.service.stop()
 
 
-ITEM: dict[str, Any] = {
+ITEM: Object = {
     "metadata": {"uid": "u", "labels": {"app": "a"}},
     "spec": {"nodeName": "node-a"},
     "status": {"phase": "Running", "allocation": {"devices": {}}, "reservedFor": [{"uid": "pod"}]},
@@ -61,9 +61,7 @@ READY = {"type": "Ready", "status": "True"}
         ("slices", "spec", {"devices": []}, True),
     ],
 )
-def test_what_decisions_depend_on_is_news(
-    kind: watch.Kind, part: str, change: dict[str, Any], decides: bool
-) -> None:
+def test_what_decisions_depend_on_is_news(kind: watch.Kind, part: str, change: Object, decides: bool) -> None:
     changed = {**ITEM, part: {**ITEM[part], **change}}
     assert (watch.facts(kind, changed) != watch.facts(kind, ITEM)) == decides
 
@@ -86,7 +84,7 @@ def test_what_decides_nothing_is_no_news(scene: Scene) -> None:
 
 
 def test_a_pod_that_has_ended_matters_only_with_a_claim() -> None:
-    ended: dict[str, Any] = {"metadata": {}, "spec": {}, "status": {"phase": "Succeeded"}}
+    ended: Object = {"metadata": {}, "spec": {}, "status": {"phase": "Succeeded"}}
     assert not watch.matters("pods", ended)
     assert watch.matters("pods", {**ended, "spec": {"resourceClaims": [{"name": "gpu"}]}})
     assert watch.matters("pods", {**ended, "status": {"phase": "Running"}})

@@ -1,17 +1,14 @@
 """A GPU that a virtual machine has is held, not lost: nothing of what is published moves or changes."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from controller.publish.changeover import Published, Seen
-from tests.clusters import Backoff, Changeover
+from tests.clusters import Backoff, Changeover, Object
 from tests.controller.mig_node import POOL, slices
 from tests.controller.observed import Observed
 from tests.gpus import FakeKernel, FakeMachine, Guard, NodeState, build_sysfs, gpu_device_name, parse_config
-
-Object = dict[str, Any]
 
 ALL_KINDS = (
     "mig: {dynamic: {profiles: [1g, 3g]}}, shared: {strategy: TimeSlicing, shares: 4}, passthrough: true"

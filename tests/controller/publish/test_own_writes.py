@@ -1,12 +1,9 @@
 """Our own writes count until the watch has seen them, and not longer."""
 
-from typing import Any
-
 import pytest
 
 from controller.publish.own_writes import OwnWrites
-
-Object = dict[str, Any]
+from tests.clusters import Object
 
 
 def item(uid: str, version: int) -> Object:

@@ -34,7 +34,7 @@ def asked(client: KubeClient) -> Asked:
     return SupportedServer(client, events, stop, waits, again_seconds=0.05), events, waits, stop
 
 
-@pytest.mark.parametrize("minor", ["36", "", None], ids=["the oldest", "untold", "away"])
+@pytest.mark.parametrize("minor", ["36", "", None], ids=["the oldest", "empty", "away"])
 def test_a_server_that_is_supported_or_does_not_tell_is_published_to(
     server: EmbeddedApiServer, asked: Asked, minor: str | None
 ) -> None:

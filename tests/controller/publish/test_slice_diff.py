@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from controller.publish.slice_diff import SyncPlan, generate_name, index_of, plan_sync
 from driver.slices.specs import taint_times
+from tests.clusters import Object
 
 POOL = "node-a/gpu.nvidia.com"
 
 
-def spec(*devices: str, count: int = 1) -> dict[str, Any]:
+def spec(*devices: str, count: int = 1) -> Object:
     return {
         "driver": "gpu.nvidia.com",
         "nodeName": "node-a",
@@ -23,15 +24,13 @@ def spec(*devices: str, count: int = 1) -> dict[str, Any]:
     }
 
 
-def stored(
-    name: str, of: dict[str, Any], generation: int = 1, pool: str = POOL, **extra: Any
-) -> dict[str, Any]:
+def stored(name: str, of: Object, generation: int = 1, pool: str = POOL, **extra: Any) -> Object:
     inside = copy.deepcopy(of)
     inside["pool"] = {**inside["pool"], "generation": generation, "name": pool}
     return {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": inside, **extra}
 
 
-def plan(specs: list[dict[str, Any]], *items: dict[str, Any]) -> SyncPlan:
+def plan(specs: list[Object], *items: Object) -> SyncPlan:
     times = taint_times(specs, (item["spec"] for item in items), {})
     return plan_sync(specs, items, times)
 
@@ -96,8 +95,8 @@ OBSOLETE = {
     ],
 )
 def test_slices_become_what_is_wanted_with_few_writes(
-    wanted: list[dict[str, Any]],
-    there: list[dict[str, Any]],
+    wanted: list[Object],
+    there: list[Object],
     deleted: list[str],
     updated: list[int],
     created: list[int],
@@ -148,7 +147,7 @@ def test_a_long_name_begins_with_what_the_server_keeps_of_it(node: str) -> None:
     assert re.fullmatch(r".*n-", name)
 
 
-def usable(items: dict[str, dict[str, Any]]) -> list[str] | None:
+def usable(items: dict[str, Object]) -> list[str] | None:
     """The contents that a scheduler uses: those of the highest generation when it is complete."""
     pools = [item["spec"]["pool"] for item in items.values()]
     newest = max((pool["generation"] for pool in pools), default=0)
@@ -159,12 +158,12 @@ def usable(items: dict[str, dict[str, Any]]) -> list[str] | None:
     return sorted(content(one) for one in current)
 
 
-def content(of: dict[str, Any]) -> str:
+def content(of: Object) -> str:
     """The name of the one device or counter set of a slice."""
     return str((of.get("devices") or of["sharedCounters"])[0]["name"])
 
 
-def pool_of(counters: str, devices: str) -> list[dict[str, Any]]:
+def pool_of(counters: str, devices: str) -> list[Object]:
     """Slices with one counter set or one device each, the counters first."""
     count = len(counters) + len(devices)
     sets = [spec(count=count) | {"sharedCounters": [{"name": name}], "devices": []} for name in counters]
@@ -180,15 +179,13 @@ def test_after_each_single_write_the_pool_is_the_old_one_the_new_one_or_unusable
     pools: list[tuple[str, str]], cut_offs: list[int]
 ) -> None:
     """Some controllers die between two writes; the next wants another pool."""
-    there: dict[str, dict[str, Any]] = {}
+    there: dict[str, Object] = {}
     serial = 0
     for wanted, cut_off in zip(pools, cut_offs, strict=False):
         specs = pool_of(*wanted)
         allowed = (usable(there) if there else None, sorted(map(content, specs)), None)
         made = plan(specs, *there.values())
-        writes: list[tuple[str, dict[str, Any] | None]] = [
-            (item["metadata"]["name"], None) for item in made.deletes
-        ]
+        writes: list[tuple[str, Object | None]] = [(item["metadata"]["name"], None) for item in made.deletes]
         writes += [(update.stored["metadata"]["name"], update.spec) for update in made.updates]
         for create in made.creates:
             serial += 1

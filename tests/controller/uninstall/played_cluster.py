@@ -11,9 +11,7 @@ from typing import Any
 
 from controller.uninstall.cluster import PAUSED, Cluster
 from controller.uninstall.steps import NAME, Installed, Patience, Uninstallation
-from tests.clusters import EmbeddedApiServer, KubeClient, NotFound
-
-Object = dict[str, Any]
+from tests.clusters import EmbeddedApiServer, KubeClient, NotFound, Object
 
 NAMESPACE = "gpu-dra"
 NODES = ("node-a", "node-b")

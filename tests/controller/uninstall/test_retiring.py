@@ -6,10 +6,11 @@ import pytest
 
 from controller.uninstall.cluster import PAUSED
 from controller.uninstall.steps import NAME, Progress, progress, retiring
+from tests.clusters import Object
 from tests.controller.uninstall.played_cluster import daemon_set
 
 
-def plugin() -> dict[str, Any]:
+def plugin() -> Object:
     """The plugin's DaemonSet while it rests, with what a chart gives it."""
     body = daemon_set("gpu-dra-kubeletplugin")
     pod = body["spec"]["template"]["spec"]
@@ -40,7 +41,7 @@ def test_it_runs_where_the_plugin_did_with_its_rights_until_it_is_ready_and_is_n
     assert one == plugin(), "the plugin's own object stays as it is"
 
 
-def pod(node: str, **status: Any) -> dict[str, Any]:
+def pod(node: str, **status: Any) -> Object:
     return {"spec": {"nodeName": node}, "status": status}
 
 
@@ -54,7 +55,7 @@ READY = {"conditions": [{"type": "Ready", "status": "True"}]}
         ({"exitCode": 137}, "its container ended with status 137"),
     ],
 )
-def test_a_pod_that_ended_says_why(ended: dict[str, Any], said: str) -> None:
+def test_a_pod_that_ended_says_why(ended: Object, said: str) -> None:
     one = pod("a", containerStatuses=[{"state": {"waiting": {}}, "lastState": {"terminated": ended}}])
 
     assert progress({"metadata": {}}, [one]).failed == {"a": said}

@@ -3,8 +3,7 @@
 from typing import Any
 
 from controller.webhook.review import Findings, review
-
-Object = dict[str, Any]
+from tests.clusters import Object
 
 TIME_SLICING: Object = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}}
 MPS: Object = {"strategy": "MPS"}

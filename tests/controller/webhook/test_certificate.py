@@ -6,7 +6,6 @@ import json
 import ssl
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from controller.webhook.certificate import ExpiryWatch, expires_at
 from driver.process.log import configure
 from driver.process.metrics import CertificateMetrics
-from tests.clusters import ServingCertificate
+from tests.clusters import Object, ServingCertificate
 from tests.controller.webhook.peer import Pair, make_pair
 from tests.openssl import openssl
 
@@ -38,7 +37,7 @@ class Scene:
         self._log = io.StringIO()
         configure("info", self._log)
 
-    def check(self, days: float) -> list[dict[str, Any]]:
+    def check(self, days: float) -> list[Object]:
         """What is logged by a look so many days before the expiry of the first certificate."""
         self.now = self.expires - days * DAY
         self._log.seek(0)

@@ -1,19 +1,19 @@
 """deploy/webhook.yaml fits the program: flags, ports, labels, and what the API server is to send."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from controller.webhook.__main__ import main
 from controller.webhook.review import CLASS_KINDS
 from controller.webhook.subject import GROUP, REVIEWED_KINDS, VERSIONS
+from tests.clusters import Object
 
 ROOT = Path(__file__).parents[3]
-OBJECTS: dict[str, Any] = {
+OBJECTS: Object = {
     one["kind"]: one for one in yaml.safe_load_all((ROOT / "deploy" / "webhook.yaml").read_text())
 }
-POD: dict[str, Any] = OBJECTS["Deployment"]["spec"]["template"]
+POD: Object = OBJECTS["Deployment"]["spec"]["template"]
 (CONTAINER,) = POD["spec"]["containers"]
 (WEBHOOK,) = OBJECTS["ValidatingWebhookConfiguration"]["webhooks"]
 

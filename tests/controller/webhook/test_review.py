@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from controller.webhook.review import review
 from controller.webhook.subject import ReviewMalformed
+from tests.clusters import Object
 from tests.controller.webhook.reviewed import (
-    Object,
     asked,
     claim,
     config,

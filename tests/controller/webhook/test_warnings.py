@@ -8,10 +8,10 @@ from controller.webhook.review import CLASS_KINDS, CLASS_STRATEGIES
 from driver.claims.allocation import read_claim
 from driver.claims.opaque import VfioDeviceConfig
 from kubeletplugin.claims.plan import plan
+from tests.clusters import Object
 from tests.controller.webhook.reviewed import (
     MPS,
     TIME_SLICING,
-    Object,
     claim,
     config,
     device_class,

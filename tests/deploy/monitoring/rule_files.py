@@ -4,11 +4,11 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from driver.process.metrics.table import TABLE
+from tests.clusters import Object
 
 ROOT = Path(__file__).resolve().parents[3]
 MONITORING = ROOT / "deploy" / "chart" / "monitoring"
@@ -32,8 +32,6 @@ _NO_SERIES = re.compile(
     r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\([^)]*\)|\"[^\"]*\"|\{[^}]*\}|\[[^\]]*\]|\$\w+"
 )
 _WORDS = {"and", "or", "unless", "bool", "by", "on"}
-
-Object = dict[str, Any]
 
 
 @cache

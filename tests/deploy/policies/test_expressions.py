@@ -12,9 +12,7 @@ import pytest
 from kubernetes_rules.cel.program import Program, compile_program
 from kubernetes_rules.cel.types import DYN
 from tests.api.policy_rows import ADMIN, NODELESS, OWN, ROWS, TENANT, Row
-from tests.clusters import PACKAGE_ROOT, objects_in
-
-Object = dict[str, Any]
+from tests.clusters import PACKAGE_ROOT, Object, objects_in
 
 RIGHTS = [*objects_in(PACKAGE_ROOT / "deploy" / "rbac.yaml")]
 _OBJECTS = [*objects_in(PACKAGE_ROOT / "deploy" / "admission-policy.yaml")]
@@ -66,7 +64,7 @@ def compiled(expression: str) -> Program:
 
 def refusals(policy: Object, row: Row) -> dict[int, str]:
     """What the expressions of a policy say against a write, by their places."""
-    spec, variables = policy["spec"], dict[str, Any]()
+    spec, variables = policy["spec"], Object()
     values = (plain(row.new), plain(row.old), {"userInfo": user(row.who)}, variables, row.who == ADMIN)
     given = dict(zip(NAMES, values, strict=True))
 

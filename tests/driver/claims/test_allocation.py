@@ -5,26 +5,27 @@ from typing import Any
 import pytest
 
 from driver.claims.allocation import AllocatedDevice, ClaimConfig, read_claim
+from tests.clusters import Object
 from tests.gpus import ClaimBlocked, ClaimRefused
 
 SHARE = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
 OURS = "gpu.nvidia.com"
 
 
-def stored(**status: Any) -> dict[str, Any]:
+def stored(**status: Any) -> Object:
     return {"metadata": {"namespace": "team", "name": "train", "uid": "u-1"}, "status": status}
 
 
-def allocated(*results: dict[str, Any], config: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def allocated(*results: Object, config: list[Object] | None = None) -> Object:
     return stored(allocation={"devices": {"results": list(results), "config": config or []}})
 
 
-def result(request: str = "gpu", driver: str = OURS, **more: Any) -> dict[str, Any]:
+def result(request: str = "gpu", driver: str = OURS, **more: Any) -> Object:
     device = {"pool": "n/gpu.nvidia.com", "device": "gpu-0000-01-00-0"}
     return {"request": request, "driver": driver, **device, **more}
 
 
-def config(source: str, value: int, *requests: str, driver: str = OURS) -> dict[str, Any]:
+def config(source: str, value: int, *requests: str, driver: str = OURS) -> Object:
     opaque = {"driver": driver, "parameters": {"v": value}}
     return {"source": source, "requests": list(requests), "opaque": opaque}
 
@@ -75,7 +76,7 @@ def test_a_config_name_matches_the_request_and_its_subrequests(
     [([{"requests": ["gpu"]}], True), ([{}], False), ([{"requests": ["gpu"]}, {}], False), ([], False)],
 )
 def test_a_config_whose_requests_the_scheduler_left_out_names_them_still(
-    written: list[dict[str, Any]], names: bool
+    written: list[Object], names: bool
 ) -> None:
     one = config("FromClaim", 1)
     spec = {"devices": {"config": [{"opaque": one["opaque"], **more} for more in written]}}
@@ -108,12 +109,12 @@ def test_a_claim_that_is_not_allocated_may_be_later() -> None:
     [{}, {"metadata": None}, {"metadata": {"uid": "u-1"}}, allocated({"driver": OURS}), allocated(7)],  # type: ignore[arg-type] # hostile on purpose
     ids=["empty", "null", "nameless", "half a result", "a number"],
 )
-def test_a_malformed_object_is_refused_not_a_crash(broken: dict[str, Any]) -> None:
+def test_a_malformed_object_is_refused_not_a_crash(broken: Object) -> None:
     with pytest.raises(ClaimRefused, match=r"is not a resource\.k8s\.io/v1 ResourceClaim"):
         read_claim(broken, "u-1", OURS)
 
 
-def exactly(request: str) -> list[dict[str, Any]]:
+def exactly(request: str) -> list[Object]:
     return [{"name": request, "exactly": {"deviceClassName": "tier-a"}}]
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.opaque import API_VERSION, KINDS, MpsSettings, VfioDeviceConfig, decode_for
+from tests.clusters import Object
 from tests.gpus import ClaimRefused, GpuConfig, MalformedConfig, MigDeviceConfig, decode_any
 
 HEAD = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
@@ -22,7 +23,7 @@ def decode(document: Any) -> object:
     return decode_for(document, document.get("kind") or "GpuConfig", "a device")
 
 
-def sharing(head: dict[str, str], strategy: str, **settings: Any) -> dict[str, Any]:
+def sharing(head: dict[str, str], strategy: str, **settings: Any) -> Object:
     return {**head, "sharing": {"strategy": strategy, **settings}}
 
 
@@ -56,7 +57,7 @@ MPS_READ = MpsSettings(50, 8 << 30, (("0", 1 << 30),), True)
         ),
     ],
 )
-def test_every_field_is_read(document: dict[str, Any], config: object) -> None:
+def test_every_field_is_read(document: Object, config: object) -> None:
     assert decode(document) == decode_any(document) == config
 
 
@@ -97,7 +98,7 @@ def test_every_field_is_read(document: dict[str, Any], config: object) -> None:
     ],
 )
 def test_a_config_is_read_strictly_and_all_errors_come_together(
-    document: dict[str, Any], parts: tuple[str, ...]
+    document: Object, parts: tuple[str, ...]
 ) -> None:
     with pytest.raises(ClaimRefused) as refused:
         decode(document)
@@ -120,7 +121,7 @@ def test_a_config_is_read_strictly_and_all_errors_come_together(
     ],
 )
 def test_a_config_for_another_kind_of_device_is_named_with_the_way_out(
-    document: dict[str, Any], wanted: str, message: str
+    document: Object, wanted: str, message: str
 ) -> None:
     with pytest.raises(ClaimRefused, match=message):
         decode_for(document, wanted, "a device")
@@ -173,7 +174,7 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["apiVersion", "kind", "sharing", "iommu", "x"]), json_values))
-def test_whatever_a_claim_says_is_decoded_or_refused(document: dict[str, Any]) -> None:
+def test_whatever_a_claim_says_is_decoded_or_refused(document: Object) -> None:
     decoders: list[Callable[[Any], object]] = [decode_any]
     decoders += [partial(decode_for, wanted=kind, device="it") for kind in KINDS]
     for head, decoder in product(({}, HEAD, MIG, VFIO), decoders):

@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from driver.claims.opaque import KINDS as OPAQUE_KINDS
 from driver.devices.gpu_policy import HIDDEN
 from driver.kinds.kind import Kinds, OfferedKind
 from driver.kinds.registry import KINDS
-from tests.clusters import PACKAGE_ROOT
+from tests.clusters import PACKAGE_ROOT, Object
 from tests.deviceclasses.published_nodes import all_plans, devices, selectable
 from tests.deviceclasses.shipped_classes import ALL, matches
 from tests.gpus import unshared_name
@@ -26,12 +25,12 @@ MACHINES = ("a30-quad", "hgx-h100", "vgpu-host-l40s", "vgpu-host-a100-mdev")
 each_kind = pytest.mark.parametrize("kind", list(WITH_TOYS), ids=lambda kind: kind.word)
 
 
-def type_of(device: dict[str, Any]) -> str:
+def type_of(device: Object) -> str:
     return str(device["attributes"]["type"]["string"])
 
 
 @cache
-def all_devices() -> list[dict[str, Any]]:
+def all_devices() -> list[Object]:
     return [one for name in MACHINES for plan in all_plans(name).values() for one in devices(plan)]
 
 

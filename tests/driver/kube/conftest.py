@@ -10,12 +10,6 @@ from tests.openssl import make_certificate
 
 
 @pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as running:
-        yield running
-
-
-@pytest.fixture
 def client(server: EmbeddedApiServer, tmp_path: Path) -> Iterator[KubeClient]:
     connected = KubeClient.connect(server.write_kubeconfig(tmp_path / "kubeconfig"))
     yield connected

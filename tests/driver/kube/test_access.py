@@ -12,6 +12,7 @@ import pytest
 
 from driver.kube.access import Access, Authority, Kubeconfig, access_of_pod
 from driver.kube.kubeconfig import access_of
+from tests.clusters import Object
 from tests.driver.kube.kubeconfigs import written_kubeconfig
 from tests.driver.kube.raw_server import RawServer
 from tests.gpus import ConfigError
@@ -37,7 +38,7 @@ def account(tmp_path: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyP
     return tmp_path
 
 
-def kubeconfig(folder: Path, user: dict[str, Any], **cluster: Any) -> Kubeconfig:
+def kubeconfig(folder: Path, user: Object, **cluster: Any) -> Kubeconfig:
     return Kubeconfig((written_kubeconfig(folder / "config", SERVER, user, **cluster),))
 
 
@@ -75,9 +76,7 @@ def test_the_proxy_is_the_one_that_the_environment_names(
         ({"client-certificate-data": "eA==", "client-key-data": "eA=="}, {}),
     ],
 )
-def test_a_broken_certificate_is_an_error(
-    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any]
-) -> None:
+def test_a_broken_certificate_is_an_error(tmp_path: Path, user: Object, cluster: Object) -> None:
     with pytest.raises(ConfigError, match="cannot use the kubeconfig"):
         access_of(kubeconfig(tmp_path, user, **cluster))
 

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from driver.kube.bounded import AT_ONCE, Arriving
 from driver.kube.errors import Silent
-from tests.clusters import Unreachable
+from tests.clusters import Object, Unreachable
 from tests.driver.kube.raw_server import Conversation, RawServer, client_of
 from tests.gpus import ApiError
 
@@ -106,7 +105,7 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
 
 def test_behind_a_proxy_the_proxy_is_asked(tmp_path: Path) -> None:
     with RawServer(lambda asked: asked.send_json({"major": "1"})) as proxy:
-        cluster: dict[str, Any] = {"server": "http://api.example", "proxy-url": f"http://{proxy.address}"}
+        cluster: Object = {"server": "http://api.example", "proxy-url": f"http://{proxy.address}"}
         client = client_of(proxy, tmp_path, **cluster)
         assert client.get("/version") == {"major": "1"}
     assert proxy.lines == ["GET http://api.example/version HTTP/1.1"]

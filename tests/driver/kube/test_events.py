@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-from tests.clusters import EmbeddedApiServer, EventRecorder, KubeClient, Reference
+from tests.clusters import EmbeddedApiServer, EventRecorder, KubeClient, Object, Reference
 from tests.eventually import eventually
 from tests.gpus import EventReason
+from tests.running import running
 
 NODE = Reference("v1", "Node", "node-a", "uid-of-a")
 CLAIM = Reference("resource.k8s.io/v1", "ResourceClaim", "claim", "uid-of-claim", "team")
@@ -18,17 +18,11 @@ CLAIM = Reference("resource.k8s.io/v1", "ResourceClaim", "claim", "uid-of-claim"
 @contextmanager
 def recording(client: KubeClient) -> Iterator[EventRecorder]:
     recorder = EventRecorder(client, "gpu-dra-test", "node-a")
-    thread = threading.Thread(target=recorder.run)
-    thread.start()
-    try:
+    with running(recorder.run, recorder.stop):
         yield recorder
-    finally:
-        recorder.stop()
-        thread.join(10)
-        assert not thread.is_alive()
 
 
-def posted(server: EmbeddedApiServer) -> list[dict[str, Any]]:
+def posted(server: EmbeddedApiServer) -> list[Object]:
     return server.objects("events")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from driver.kube.access import Kubeconfig
 from driver.kube.kubeconfig import access_of, chosen_context, contexts_of
+from tests.clusters import Object
 from tests.gpus import ConfigError
 
 TOKEN = {"token": "t"}
@@ -19,15 +20,15 @@ def written(path: Path, **content: Any) -> Path:
     return path
 
 
-def cluster(name: str, **more: str) -> dict[str, Any]:
+def cluster(name: str, **more: str) -> Object:
     return {"name": name, "cluster": {"server": f"https://{name}/", **more}}
 
 
-def context(name: str, cluster: str, **more: str) -> dict[str, Any]:
+def context(name: str, cluster: str, **more: str) -> Object:
     return {"name": name, "context": {"cluster": cluster, "user": "u", **more}}
 
 
-def user(**entry: Any) -> dict[str, Any]:
+def user(**entry: Any) -> Object:
     return {"name": "u", "user": entry}
 
 

@@ -1,6 +1,7 @@
 """One of several replicas holds the Lease, whatever their clocks say."""
 
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
@@ -16,8 +17,13 @@ def replica(scene: Scene, identity: str, clock: Clock) -> Lease:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(1000.0)
+def clock(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the replicas and of the server."""
+    clock = Clock(1000.0)
+    # The server's own tells renewals of a test apart by microseconds, which may be the same three times. Then
+    # nothing is written, and the other replica takes the Lease.
+    monkeypatch.setattr(scene.client, "server_time", lambda: datetime.fromtimestamp(clock(), UTC))
+    return clock
 
 
 @pytest.fixture
@@ -63,9 +69,8 @@ def test_a_holder_that_renews_it_keeps_it(clock: Clock, two: tuple[Lease, Lease]
     for _ in range(10):
         one.try_once()
         other.try_once()
+        assert (one.is_held(), other.is_held()) == (True, False)
         clock.now += RENEW_SECONDS / 2
-
-    assert (one.is_held(), other.is_held()) == (True, False)
 
 
 def test_it_is_lost_at_once_when_somebody_else_has_written_it(scene: Scene, two: tuple[Lease, Lease]) -> None:

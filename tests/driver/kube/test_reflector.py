@@ -7,22 +7,22 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from driver.kube.reflector import Reflector, Selection
-from tests.clusters import Backoff, EmbeddedApiServer, Forbidden, KubeClient
+from tests.clusters import Backoff, EmbeddedApiServer, Forbidden, KubeClient, Object
 from tests.driver.kube.raw_server import Conversation, RawServer, client_of
 from tests.driver.kube.stops import CountingStop
 from tests.eventually import eventually
 from tests.gpus import ApiError
+from tests.running import running as in_a_thread
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 ON_NODE_A = Selection(SLICES, {"spec.nodeName": "a"}, {})
 
 
-def slice_of(name: str, node: str = "a", pool: str = "p", generation: int = 1) -> dict[str, Any]:
+def slice_of(name: str, node: str = "a", pool: str = "p", generation: int = 1) -> Object:
     head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}}
     of_pool = {"name": pool, "generation": generation, "resourceSliceCount": 1}
     return {**head, "spec": {"driver": "d", "nodeName": node, "pool": of_pool}}
@@ -44,13 +44,16 @@ class Running:
             on_list=self._listed,
             backoff=Backoff(0.01, 0.05),
         )
-        self.thread = threading.Thread(target=self.reflector.run)
 
-    def _heard(self, kind: str, item: dict[str, Any]) -> None:
+    def _heard(self, kind: str, item: Object) -> None:
         self.events.append((kind, item["metadata"]["name"]))
 
     def _listed(self, _objects: int) -> None:
         self.lists += 1
+
+    def end(self) -> None:
+        self.stop.set()
+        self.reflector.wake()
 
     def names(self) -> set[str]:
         return {item["metadata"]["name"] for item in self.reflector.snapshot()[0]}
@@ -68,15 +71,9 @@ class Running:
 @contextmanager
 def running(client: KubeClient, selection: Selection = ON_NODE_A) -> Iterator[Running]:
     one = Running(client, selection)
-    one.thread.start()
-    try:
+    with in_a_thread(one.reflector.run, one.end):
         assert one.reflector.synced.wait(10)
         yield one
-    finally:
-        one.stop.set()
-        one.reflector.wake()
-        one.thread.join(10)
-        assert not one.thread.is_alive()
 
 
 def watching(server: EmbeddedApiServer, times: int = 1) -> None:
@@ -230,7 +227,7 @@ def test_a_field_selector_that_an_older_server_does_not_know_is_applied_here(
 def test_a_server_that_fails_is_asked_ever_more_slowly(
     server: EmbeddedApiServer,
     client: KubeClient,
-    faults: list[dict[str, Any]],
+    faults: list[Object],
     waits: list[float],
     lists: int,
 ) -> None:
@@ -282,7 +279,7 @@ class Pace:
 
 
 def event(kind: str) -> bytes:
-    item: dict[str, Any] = {"metadata": {"name": "n", "resourceVersion": "2"}}
+    item: Object = {"metadata": {"name": "n", "resourceVersion": "2"}}
     line = json.dumps({"type": kind, "object": item}).encode() + b"\n"
     return b"%x\r\n%s\r\n" % (len(line), line)
 

@@ -15,6 +15,18 @@ def _unloaded_pynvml() -> Iterator[None]:
     unload()
 
 
+@pytest.fixture
+def machine() -> FakeMachine:
+    """Eight H100."""
+    return FakeMachine.open("hgx-h100")
+
+
+@pytest.fixture
+def library(machine: FakeMachine) -> CLibrary:
+    """The library that plays the machine."""
+    return CLibrary(machine.nvml())
+
+
 @pytest.fixture(params=["fake", "binding"])
 def ask(request: pytest.FixtureRequest) -> Callable[[FakeMachine], NvmlDevice]:
     """Gives the first GPU of a machine as the fake or the binding has it."""

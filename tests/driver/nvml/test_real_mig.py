@@ -18,16 +18,6 @@ ONE_G = 19
 
 
 @pytest.fixture
-def machine() -> FakeMachine:
-    return FakeMachine.open("hgx-h100")
-
-
-@pytest.fixture
-def library(machine: FakeMachine) -> CLibrary:
-    return CLibrary(machine.nvml())
-
-
-@pytest.fixture
 def device(library: CLibrary) -> NvmlDevice:
     """The second GPU, with MIG on."""
     device = opened(bound(library), 1)

@@ -1,11 +1,11 @@
 """An endpoint that runs for a while, and what it answers."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 
 from driver.process.http_endpoint import HttpEndpoint
+from tests.running import running as in_a_thread
 
 WAIT_SECONDS = 20
 
@@ -13,13 +13,8 @@ WAIT_SECONDS = 20
 @contextmanager
 def running(endpoint: HttpEndpoint) -> Iterator[int]:
     """The endpoint runs meanwhile; its port."""
-    thread = threading.Thread(target=endpoint.run)
-    thread.start()
-    try:
+    with in_a_thread(endpoint.run, endpoint.stop):
         yield endpoint.port
-    finally:
-        endpoint.stop()
-        thread.join()
 
 
 def asked(port: int, path: str = "/", host: str = "127.0.0.1") -> tuple[int, str]:

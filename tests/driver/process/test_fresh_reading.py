@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from driver.process.fresh_reading import FreshReading
 from tests.eventually import eventually
 from tests.gpus import StorageError
+from tests.running import running
 
 FOUND = ("a", 1)
 
@@ -41,21 +43,16 @@ def used() -> Used:
 @pytest.fixture
 def start(used: Used) -> Iterator[Start]:
     """Starts a look; it ends with the test."""
-    running: list[tuple[Look, threading.Thread]] = []
+    looks = ExitStack()
 
     def started(patience_seconds: float = 30.0, clock: Callable[[], float] = lambda: 0.0) -> Look:
         look = FreshReading("things", used, patience_seconds, clock)
-        thread = threading.Thread(target=look.run)
-        thread.start()
-        running.append((look, thread))
+        looks.enter_context(running(look.run, look.stop))
         return look
 
     yield started
     used.gate.set()
-    for look, thread in running:
-        look.stop()
-        thread.join(10)
-        assert not thread.is_alive()
+    looks.close()
 
 
 def test_who_asks_within_a_second_gets_what_was_seen(start: Start, used: Used) -> None:

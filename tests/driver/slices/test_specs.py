@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.slices.specs import Layout, taint_times
+from tests.clusters import Object
 from tests.gpus import AttributeValue, ConfigError, Device, PciAddress, Taint, Version, lay_out
 
 POOL = "node-a/gpu.nvidia.com"
@@ -66,7 +67,7 @@ def numbered(prefix: str, count: int) -> dict[str, int]:
     return {f"{prefix}{number}": number for number in range(count)}
 
 
-FAULTS: dict[str, dict[str, Any]] = {
+FAULTS: dict[str, Object] = {
     "a name in upper case": {"name": "GPU-0"},
     "a name that is too long": {"name": "g" * 64},
     "more than 32 attributes": {"attributes": numbered("a", 33)},
@@ -90,7 +91,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_device_that_breaks_a_limit_is_left_out_alone(fault: dict[str, Any]) -> None:
+def test_a_device_that_breaks_a_limit_is_left_out_alone(fault: Object) -> None:
     bad = device(1, **fault)
 
     layout = laid_out(device(0), bad, device(2))
@@ -159,7 +160,7 @@ def test_whatever_devices_there_are_each_is_published_or_rejected_and_limits_hol
             assert kind == "int" or len(str(content).encode()) <= 64
 
 
-def stored(spec: dict[str, Any]) -> dict[str, Any]:
+def stored(spec: Object) -> Object:
     """The spec as a server would store it."""
     result = copy.deepcopy(spec)
     result["pool"]["generation"] = 4

@@ -12,11 +12,9 @@ import pytest
 import yaml
 
 from envtest.client.api import APPLY
-from tests.clusters import ApiClient, EmbeddedApiServer, objects_in
+from tests.clusters import ApiClient, EmbeddedApiServer, Object, objects_in
 from tests.envtest.embedded.api.api_calls import shown
 from tests.refused_on_purpose import REFUSED, is_old
-
-Object = dict[str, Any]
 
 ROOT = Path(__file__).resolve().parents[3]
 _BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -8,12 +8,11 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuctl.cli.output import say
-from tests.clusters import EmbeddedApiServer, commands, error_text, plan_node
+from tests.clusters import EmbeddedApiServer, Object, commands, error_text, plan_node
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpus import DriverError
 from tools.docs.site.places import ROOT
@@ -43,7 +42,7 @@ def test_a_line_of_several_stays_so() -> None:
     assert err.getvalue() == "one\ntwo ?[2J[/b][link=https://evil.example]free[/link]??\n"
 
 
-def evil_slices() -> list[dict[str, Any]]:
+def evil_slices() -> list[Object]:
     """The slices of a node that says evil in every text that it may choose."""
     found = copy.deepcopy(list(plan_node("a30-quad", NODE, None).slices))
     for item in found:
@@ -69,7 +68,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             metadata = {"name": name}
             server.create(f"{DRA}/deviceclasses", {"metadata": metadata, "spec": {"selectors": [chosen]}})
             exactly = {"deviceClassName": name, "count": 9, "selectors": [chosen]}
-            spec: dict[str, Any] = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+            spec: Object = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
             server.create(f"{DRA}/namespaces/team/resourceclaims", {"metadata": metadata, "spec": spec})
             asks = [{"name": "gpus", "resourceClaimName": name}]
             spec = {"containers": [{"name": "main", "image": EVIL}], "resourceClaims": asks}

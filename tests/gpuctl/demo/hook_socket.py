@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-Object = dict[str, Any]
+from tests.clusters import Object
+
 YES: Object = {"ok": True}
 
 

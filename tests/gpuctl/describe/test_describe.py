@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, XID, claim, devices, published
 from tests.gpuctl.plan.printed import printed
 
 TODAY = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?<!2026-01-02T03:04:0\d)Z")

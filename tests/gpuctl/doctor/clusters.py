@@ -175,12 +175,12 @@ def pod(name: str, **spec: Any) -> Object:
     }
 
 
-def device_class(expression: str, name: str = "broken") -> dict[str, Any]:
+def device_class(expression: str, name: str = "broken") -> Object:
     """A class with one selector."""
     return {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}
 
 
-def waiting_claim(name: str) -> dict[str, Any]:
+def waiting_claim(name: str) -> Object:
     """A claim that asks for a class, and has nothing yet."""
     request = {"name": "gpu", "exactly": {"deviceClassName": name}}
     return {"metadata": {"name": "c", "namespace": "team"}, "spec": {"devices": {"requests": [request]}}}
@@ -193,7 +193,7 @@ INSISTING = device_class(
 )
 
 
-def told_claim(ready: str) -> dict[str, Any]:
+def told_claim(ready: str) -> Object:
     """A claim whose status says whether it is held to its memory."""
     reason = "ShareReady" if ready == "True" else "MemoryLimitNotHeld"
     condition = {"type": "Ready", "status": ready, "reason": reason, "message": "NVML lies"}

@@ -25,6 +25,7 @@ from gpuctl.doctor.inside.seen import (
 )
 from gpuctl.doctor.inside.sockets import SERVES
 from kubeletplugin.devices.host.gpu_nodes import REQUIRED_CONTROL_NODES
+from tests.clusters import Object
 from tests.gpus import (
     Discovery,
     FakeMachine,
@@ -148,7 +149,7 @@ def well_kernel() -> KernelSeen:
     )
 
 
-def guest_parts() -> dict[str, Any]:
+def guest_parts() -> Object:
     """What is other on a node that is a virtual machine with a licensed vGPU."""
     machine = FakeMachine.open("a30-vgpu-guest")
     found = _seen(machine)
@@ -185,6 +186,6 @@ def memory_seen(**fields: Any) -> MemorySeen:
     return dataclasses.replace(seen, **fields)
 
 
-def limited_parts() -> dict[str, Any]:
+def limited_parts() -> Object:
     """What is other on a node where the NVIDIA driver holds a claim to its memory."""
     return {"kernel_driver": LIMITING, "journal": {UID: shared()}, "memory": memory_seen()}

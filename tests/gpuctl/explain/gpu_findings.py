@@ -5,13 +5,11 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
-from tests.clusters import plan_inventory
+from tests.clusters import Object, plan_inventory
 from tests.deviceclasses.shipped_classes import DEFAULT
 from tests.gpuctl.explain.objects import Later, claim, of_claim
 from tests.gpus import parse_config
 from tools.conformance.nodes.mig_nodes import inventory
-
-Object = dict[str, Any]
 
 GPU = "gpu-0000-1b-00-0"
 OURS = 'device.attributes["gpu.nvidia.com"]'

@@ -5,10 +5,10 @@ from functools import cache
 from typing import Any
 
 from gpuctl.explain.answer import explain_pod
-from tests.clusters import ClusterView, Explanation, Forbidden, Snapshot, explain_claim, plan_node
+from tests.clusters import ClusterView, Explanation, Forbidden, Object, Snapshot, explain_claim, plan_node
 
 NODE = {"metadata": {"name": "node-a", "labels": {"zone": "earth"}}, "spec": {}}
-CLASS: dict[str, Any] = {
+CLASS: Object = {
     "metadata": {"name": "gpu"},
     "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}]},
 }
@@ -21,7 +21,7 @@ class StoredLists(ClusterView):
         self._lists, self._refused = lists, refused
         self.read: list[str] = []
 
-    def listed(self, path: str, **params: str) -> list[dict[str, Any]]:
+    def listed(self, path: str, **params: str) -> list[Object]:
         kind = path.rpartition("/")[2]
         self.read.append(kind)
         if kind in self._refused:
@@ -30,26 +30,26 @@ class StoredLists(ClusterView):
         listed = self._lists.get(kind) or ()
         return [one for one in listed if kind != "events" or one.get("reason", reason) == reason]
 
-    def found(self, path: str) -> dict[str, Any] | None:
+    def found(self, path: str) -> Object | None:
         kind, _, name = path.rpartition("/")
         listed = self._lists.get(kind.rpartition("/")[2]) or ()
         return next((one for one in listed if one["metadata"]["name"] == name), None)
 
 
 @cache
-def slices() -> tuple[dict[str, Any], ...]:
+def slices() -> tuple[Object, ...]:
     """What the node publishes; nobody may change it."""
     return plan_node("a30-quad", "node-a", None).slices
 
 
 def snapshot(**changed: Any) -> Snapshot:
     """One node with four A30; other lists that are given are read when they matter."""
-    found: dict[str, Any] = {"nodes": (NODE,), "slices": slices(), "classes": (CLASS,), "claims": ()}
+    found: Object = {"nodes": (NODE,), "slices": slices(), "classes": (CLASS,), "claims": ()}
     found |= {name: changed.pop(name) for name in tuple(changed) if name in found}
     return Snapshot(**found, view=StoredLists(changed))
 
 
-def claim(name: str = "mine", *, count: int = 1, **status: Any) -> dict[str, Any]:
+def claim(name: str = "mine", *, count: int = 1, **status: Any) -> Object:
     exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
     return {
         "metadata": {"name": name, "namespace": "default", "uid": name},
@@ -58,7 +58,7 @@ def claim(name: str = "mine", *, count: int = 1, **status: Any) -> dict[str, Any
     }
 
 
-def held(name: str, *devices: str) -> dict[str, Any]:
+def held(name: str, *devices: str) -> Object:
     results = [
         {"request": "gpus", "driver": "gpu.nvidia.com", "pool": "node-a/gpu.nvidia.com", "device": device}
         for device in devices
@@ -67,7 +67,7 @@ def held(name: str, *devices: str) -> dict[str, Any]:
     return claim(name, allocation={"devices": {"results": results}}, reservedFor=users)
 
 
-def pod(phase: str = "Pending", **spec: Any) -> dict[str, Any]:
+def pod(phase: str = "Pending", **spec: Any) -> Object:
     return {
         "metadata": {"name": "train", "namespace": "default", "uid": "pod"},
         "spec": {"containers": [{"name": "main"}], **spec},
@@ -88,9 +88,9 @@ Later = Callable[[], Explanation]
 """Explains something once its text is wanted."""
 
 
-def of_claim(asked: dict[str, Any], **state: Any) -> Later:
+def of_claim(asked: Object, **state: Any) -> Later:
     return lambda: explain_claim(asked, snapshot(**state))
 
 
-def of_pod(waiting: dict[str, Any], **state: Any) -> Later:
+def of_pod(waiting: Object, **state: Any) -> Later:
     return lambda: explain_pod(waiting, snapshot(**state))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from tests.clusters import EmbeddedApiServer, commands
-from tests.gpuctl.explain.site import Object, Site
+from tests.clusters import EmbeddedApiServer, Object, commands
+from tests.gpuctl.explain.site import Site
 
 DRA = "/apis/resource.k8s.io/v1"
 TEAM = "/api/v1/namespaces/team/pods"

@@ -6,11 +6,9 @@ from typing import Any
 
 from gpuctl.explain.answer import explain_pod
 from gpuctl.explain.victims import MOVABLE, Policy
-from tests.clusters import Allocator, Explanation, Snapshot, plan_node
+from tests.clusters import Allocator, Explanation, Object, Snapshot, plan_node
 from tests.deviceclasses.shipped_classes import DEFAULT, ROOT
 from tests.gpuctl.explain.objects import StoredLists
-
-Object = dict[str, Any]
 
 CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 WHOLE, SHARE = "gpu.nvidia.com", "shared-timesliced"

@@ -1,12 +1,10 @@
 """``gpuctl explain`` beyond waiting pods: claims, pods that run or cannot start, and what may not be read."""
 
-from typing import Any
-
 import pytest
 
 from gpuctl.explain.answer import explain_pod
 from kubernetes_rules.preemption.cluster import closed
-from tests.clusters import explain_claim
+from tests.clusters import Object, explain_claim
 from tests.costly_selector import COSTLY_SELECTOR
 from tests.gpuctl.explain.objects import NODE, claim, pod, snapshot
 
@@ -66,6 +64,6 @@ TAINT = {"key": "a", "value": "b", "effect": "NoExecute"}
     ],
 )
 def test_a_closed_node_says_why(
-    changed: dict[str, Any], spec: dict[str, Any], claims: tuple[dict[str, Any], ...], reason: str
+    changed: Object, spec: Object, claims: tuple[Object, ...], reason: str
 ) -> None:
     assert reason in str(closed(pod(**spec), {**NODE, "spec": changed}, claims))

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL
-from tests.clusters import Explanation, plan_node
+from tests.clusters import Explanation, Object, plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.gpu_findings import COUNTERS, LIMITS, first_gpu, published
 from tests.gpuctl.explain.objects import CLASS, NODE, Later, claim, held, of_claim, of_pod, pod, shown, slices
 from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
-
-Object = dict[str, Any]
 
 GPUS = ("gpu-0000-17-00-0", "gpu-0000-65-00-0", "gpu-0000-ca-00-0", "gpu-0000-e3-00-0")
 CLIQUE = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"

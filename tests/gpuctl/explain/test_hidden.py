@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from gpuctl.explain.pod.hidden import hidden_by_mps
+from tests.clusters import Object
 
 A, B = "gpu-0000-17-00-0", "gpu-0000-65-00-0"
 SHARE, OTHER, SLICE = f"{A}-mps-4", f"{B}-mps-4-mem", f"{A}-mig-1g-6gb-0"
 MPS = [{"opaque": {"driver": "gpu.nvidia.com", "parameters": {"sharing": {"strategy": "MPS"}}}}]
 
 
-def mixed_claim(first: str = SHARE, second: str = B, *, config: Any = (), **more: Any) -> dict[str, Any]:
+def mixed_claim(first: str = SHARE, second: str = B, *, config: Any = (), **more: Any) -> Object:
     """A claim that has a device for each of its requests a and b."""
     one = {"driver": "gpu.nvidia.com", "pool": "p"}
     results = [{**one, "request": "a", "device": first}, {**one, "request": "b", "device": second, **more}]
@@ -19,7 +20,7 @@ def mixed_claim(first: str = SHARE, second: str = B, *, config: Any = (), **more
     return {"metadata": {"name": "c", "namespace": "team", "uid": "u"}, "spec": {}, "status": status}
 
 
-def mixed_pod(*requests: str) -> dict[str, Any]:
+def mixed_pod(*requests: str) -> Object:
     """A pod whose container names the claim, or these requests of it."""
     named = [{"name": "gpu", "request": one} for one in requests] or [{"name": "gpu"}]
     entries = [{"name": "gpu", "resourceClaimName": "c"}]
@@ -44,6 +45,6 @@ def mixed_pod(*requests: str) -> dict[str, Any]:
     ],
 )
 def test_what_the_daemon_of_another_device_does_not_serve_is_hidden(
-    claim: dict[str, Any], requests: tuple[str, ...], is_hidden: bool
+    claim: Object, requests: tuple[str, ...], is_hidden: bool
 ) -> None:
     assert bool([*hidden_by_mps(mixed_pod(*requests), lambda *_: claim)]) is is_hidden

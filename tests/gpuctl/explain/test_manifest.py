@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gpuctl.explain.pod.manifest import pod_of_file
-from tests.clusters import ClusterView, EmbeddedApiServer, Snapshot, connect_client
+from tests.clusters import ClusterView, EmbeddedApiServer, Object, Snapshot, connect_client
 from tests.gpus import ConfigError
-
-Object = dict[str, Any]
 
 SPEC = "{devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.nvidia.com}}]}}"
 TEMPLATE = f"""

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.clusters import EmbeddedApiServer, commands
+from tests.clusters import EmbeddedApiServer, Object, commands
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.served import Served
-from tests.gpuctl.explain.site import WHOLE, Object, Site, claim_spec
+from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
 
 Built = tuple[Site, list[Object]]
 

@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.clusters import plan_node
-
-Object = dict[str, Any]
+from tests.clusters import Object, plan_node
 
 FIRST, SECOND, THIRD = "gpu-0000-1b-00-0", "gpu-0000-43-00-0", "gpu-0000-52-00-0"
 _SINCE = {"timeAdded": "2026-01-02T03:04:05Z"}

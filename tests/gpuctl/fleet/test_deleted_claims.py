@@ -1,13 +1,10 @@
 """Who still has devices from a claim that somebody deleted is named, by pod and namespace."""
 
-from typing import Any
-
 import pytest
 
 from gpuctl.fleet.pods import orphans
+from tests.clusters import Object
 from tests.gpuctl.fleet.published import claim
-
-Object = dict[str, Any]
 
 
 def pod(name: str, *, made: str = "", named: str = "", phase: str = "Running") -> Object:

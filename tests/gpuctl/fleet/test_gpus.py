@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gpuctl.fleet.gpus import GpuState
-from tests.clusters import plan_node, views_of
-from tests.gpuctl.fleet.published import THIRD, Object, claim, devices, published
+from tests.clusters import Object, plan_node, views_of
+from tests.gpuctl.fleet.published import THIRD, claim, devices, published
 
 
 def gpus(slices: list[Object], *claims: Object) -> tuple[GpuState, ...]:

@@ -7,7 +7,7 @@ import pytest
 from gpuctl.fleet.memory import memory_lines
 from gpuctl.fleet.nodes import NodeState
 from gpuctl.status.picture import sentences
-from tests.clusters import plan_node, views_of
+from tests.clusters import Object, plan_node, views_of
 from tests.gpuctl.fleet import published
 
 GIB = 1 << 30
@@ -15,9 +15,7 @@ POOL = "node-a/gpu.nvidia.com"
 GPU = "gpu-0000-17-00-0"
 
 
-def claim(
-    name: str, held: Any = 10 * GIB, used: Any = None, device: str = GPU, **changed: Any
-) -> dict[str, Any]:
+def claim(name: str, held: Any = 10 * GIB, used: Any = None, device: str = GPU, **changed: Any) -> Object:
     """A claim that has a device, and whose status tells of memory."""
     data = {"memoryLimitBytes": held, "memoryUsedBytes": used}
     told = {
@@ -33,12 +31,12 @@ def claim(
     return made
 
 
-def node(*claims: dict[str, Any]) -> NodeState:
+def node(*claims: Object) -> NodeState:
     (found,) = views_of(list(plan_node("a30-quad", "node-a", None).slices), claims)
     return found.state
 
 
-def lines(*claims: dict[str, Any]) -> list[str]:
+def lines(*claims: Object) -> list[str]:
     return list(memory_lines("node-a", node(*claims).memory, wide=False))
 
 

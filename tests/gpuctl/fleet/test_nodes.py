@@ -3,17 +3,14 @@
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuctl.fleet.nodes import NodeView
-from tests.clusters import plan_node, views_of
+from tests.clusters import Object, plan_node, views_of
 from tests.gpuctl.fleet.published import claim
-
-Object = dict[str, Any]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy/examples/node-config"
 CONFIGS = ("", "dynamic-mig", "all-tiers", "all-kinds", "memory-shares")

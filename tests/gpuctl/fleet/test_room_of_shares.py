@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import views_of
-from tests.gpuctl.fleet.published import Object, claim
+from tests.clusters import Object, views_of
+from tests.gpuctl.fleet.published import claim
 from tests.gpuctl.plan.test_node_gpus import planned
 
 FIRST = "gpu-0000-17-00-0"

@@ -10,11 +10,9 @@ from threading import Condition
 from typing import Any
 
 from envtest.embedded.server import ContainerLog
-from tests.clusters import EmbeddedApiServer, boot_folder, plan_node
+from tests.clusters import EmbeddedApiServer, Object, boot_folder, plan_node
 from tests.gpuctl.answering import answering
 from tests.gpuctl.doctor.clusters import NODE, daemon_set, driver_pod, node, run_pod, webhook
-
-Object = dict[str, Any]
 
 SECRET = "zq7"  # noqa: S105 - it keeps nothing
 """How each of the secrets begins."""

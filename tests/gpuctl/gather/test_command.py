@@ -5,7 +5,6 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,7 +13,7 @@ from gpuctl.doctor.inside.checks import INSIDE
 from gpuctl.doctor.inside.places import read_places
 from gpuctl.gather.archive import read_archive, write_archive
 from gpuctl.gather.report import local_report
-from tests.clusters import EmbeddedApiServer, commands
+from tests.clusters import EmbeddedApiServer, Object, commands
 from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.doctor.clusters import NODE
@@ -72,7 +71,7 @@ def test_a_report_has_what_is_needed_no_secret_and_is_its_owners_alone(
     server: EmbeddedApiServer, tmp_path: Path
 ) -> None:
     ran, members = gathered(tmp_path, "--kubeconfig", access(server, tmp_path))
-    objects: dict[str, Any] = {
+    objects: Object = {
         name.removeprefix("objects/").removesuffix(".json"): json.loads(data)
         for name, data in members.items()
         if name.startswith("objects/")

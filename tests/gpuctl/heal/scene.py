@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from click.testing import CliRunner, Result
 
 from kubeletplugin.kubelet.node_state import handlers
 from kubeletplugin.kubelet.wire.heal import Heal
-from tests.clusters import EmbeddedApiServer, commands, plan_node
+from tests.clusters import EmbeddedApiServer, Object, commands, plan_node
 from tests.gpuctl.doctor.clusters import driver_pod, run_pod
 from tests.gpuctl.doctor.programs import FakeKubectl
 from tests.gpuctl.status.situations import held
@@ -64,15 +63,15 @@ class HealScene:
         config.write_text("version: v1\nrules:\n- {mig: static}\n")
         self.publish(config)
 
-    def pod(self, name: str, owner: str = "") -> dict[str, Any]:
+    def pod(self, name: str, owner: str = "") -> Object:
         """A pod on the node; ``owner`` is ``kind/name`` of its controller, which is made too."""
-        metadata: dict[str, Any] = {"name": name}
+        metadata: Object = {"name": name}
         if owner:
             metadata["ownerReferences"] = [self._owner(*owner.split("/"))]
         body = {"metadata": metadata, "spec": {"nodeName": "node-a", **CONTAINERS}}
         return self.server.create(PODS, body)
 
-    def _owner(self, kind: str, name: str) -> dict[str, Any]:
+    def _owner(self, kind: str, name: str) -> Object:
         """The reference to a controller; without the controller itself its pods would be collected."""
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": CONTAINERS}
@@ -82,7 +81,7 @@ class HealScene:
         reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": True}
         return {**reference, "uid": made["metadata"]["uid"]}
 
-    def claim(self, name: str, device: str, *pods: dict[str, Any]) -> None:
+    def claim(self, name: str, device: str, *pods: Object) -> None:
         """An allocated claim that pods use."""
         stored = self.server.create(CLAIMS, held(name, device))
         users = [

@@ -1,18 +1,17 @@
 """A GPU is found by any of its names, and its slices say what is wrong with it and what helps."""
 
 import copy
-from typing import Any
 
 import pytest
 
 from gpuctl.heal.plan import find_gpu, is_kept_free, sick_gpu
-from tests.clusters import plan_node
+from tests.clusters import Object, plan_node
 from tests.gpus import ConfigError, FakeMachine, PciAddress, taints
 
 GPU = PciAddress.parse("0000:1b:00.0")
 NAME = "gpu-0000-1b-00-0"
 OTHER = PciAddress.parse("0000:43:00.0")
-Slices = list[dict[str, Any]]
+Slices = list[Object]
 
 
 @pytest.fixture(scope="module")

@@ -3,14 +3,13 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from gpuctl.cli.output import AMISS_EXIT_CODE
 from kubeletplugin.kubelet.wire.heal import HoldingClaim
-from tests.clusters import commands
+from tests.clusters import Object, commands
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.heal.scene import ADDRESS, DEVICE, GPU, HealScene, looked, plays
 from tests.gpus import taints
@@ -48,7 +47,7 @@ class PlayedPlugin:
         yield HealProgress("healed", (ADDRESS,))
 
     def _holders(self) -> tuple[HoldingClaim, ...]:
-        claims: list[dict[str, Any]] = self._scene.server.objects("resourceclaims", "resource.k8s.io")
+        claims: list[Object] = self._scene.server.objects("resourceclaims", "resource.k8s.io")
         return tuple(
             HoldingClaim("default", one["metadata"]["name"], one["metadata"]["uid"])
             for one in claims

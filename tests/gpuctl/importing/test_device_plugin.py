@@ -8,11 +8,9 @@ import yaml
 
 from gpuctl.importing.device_plugin import PluginConfig, Replicated
 from gpuctl.importing.device_plugin_import import ImportedPlugin, device_classes, imported
-from tests.clusters import Allocator, compile_selector, defaulted_claim_spec, extended_requests
+from tests.clusters import Allocator, Object, compile_selector, defaulted_claim_spec, extended_requests
 from tests.deviceclasses.published_nodes import devices, of_machine, plan, selectable
 from tests.gpus import ConfigError
-
-Object = dict[str, Any]
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 SLICE, SLICES = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-1g.10gb.shared"

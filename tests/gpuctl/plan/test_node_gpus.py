@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from gpuctl.plan.node_gpus import GpuFacts, published_gpus
-from tests.clusters import plan_node
-from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, published
+from tests.clusters import Object, plan_node
+from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, claim, published
 
 SHARE: Object = {"shareID": "s", "consumedCapacity": {"shares": "1", "memory": "0"}}
 

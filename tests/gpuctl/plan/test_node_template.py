@@ -4,11 +4,9 @@ The autoscaler makes a node out of a template: node, pool and slices get other n
 scheduler allocate. It counts how full a node is from its counters, as its documentation of DRA says.
 """
 
-from typing import Any
-
 import pytest
 
-from tests.clusters import Allocator, plan_node
+from tests.clusters import Allocator, Object, plan_node
 from tests.deviceclasses.shipped_classes import DEFAULT_FILES, ROOT, classes
 from tools.conformance.allocation.objects import claim, exactly, node
 
@@ -16,8 +14,6 @@ CONFIG = ROOT / "deploy/examples/node-config/all-tiers.yaml"
 OTHER, SUFFIX = "template-node-7f3a", "7f3a"
 MOST = {"large": 8, "mig-small": 56, "mig-large": 16, "shared-timesliced": 32, "shared-mps": 32}
 """How many claims of a class a node of eight H100 takes."""
-
-Object = dict[str, Any]
 
 
 def planned() -> list[Object]:

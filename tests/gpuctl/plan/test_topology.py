@@ -1,12 +1,10 @@
 """The topology of a node is drawn in the terms of nvidia-smi, from what the node publishes."""
 
-from typing import Any
-
 import pytest
 
 from fakegpu.machine.spec import Slot, TopologyLevel, topology_level
 from gpuctl.plan.topology import NodeTopology, topology_of
-from tests.clusters import plan_node, views_of
+from tests.clusters import Object, plan_node, views_of
 from tests.gpuctl.plan.test_node_gpus import bare
 from tests.gpus import known_machines, load_machine
 
@@ -76,7 +74,7 @@ TWO_BRIDGES = [
     ],
     ids=["nothing published", "links not counted", "two host bridges of a NUMA node"],
 )
-def test_what_is_not_published_is_not_guessed(devices: list[dict[str, Any]], rows: list[str]) -> None:
+def test_what_is_not_published_is_not_guessed(devices: list[Object], rows: list[str]) -> None:
     told = [
         {name: {"int" if isinstance(value, int) else "string": value} for name, value in one.items()}
         for one in devices

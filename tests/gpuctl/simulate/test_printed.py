@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.clusters import EmbeddedApiServer, commands, error_text, plan_node
+from tests.clusters import EmbeddedApiServer, Object, commands, error_text, plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
 from tests.gpuctl.simulate.workloads import wants
@@ -45,13 +45,13 @@ def told(*words: str) -> str:
     return f"{ran.stdout}{ran.stderr}{error}exit code {ran.exit_code}\n"
 
 
-def simulated(*words: str, groups: list[dict[str, Any]]) -> str:
+def simulated(*words: str, groups: list[Object]) -> str:
     """What it prints of a workload with these groups."""
     Path("workload.yaml").write_text(json.dumps({"version": "v1", "pods": groups}))
     return told("--workload", "workload.yaml", *words)
 
 
-def pods(name: str, count: int, *claims: dict[str, Any], **more: Any) -> dict[str, Any]:
+def pods(name: str, count: int, *claims: Object, **more: Any) -> Object:
     return {"name": name, "count": count, "claims": claims or [wants()], **more}
 
 

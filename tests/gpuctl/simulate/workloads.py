@@ -6,18 +6,18 @@ from gpuctl.simulate.cluster import SimulatedCluster, load_classes, planned_clus
 from gpuctl.simulate.placing import simulate
 from gpuctl.simulate.results import Simulation
 from gpuctl.simulate.workload import PodGroup
-from tests.clusters import plan_node
+from tests.clusters import Object, plan_node
 
 CLASS = "gpu.nvidia.com"
 
 
-def wants(count: int = 1, device_class: str = CLASS, **devices: Any) -> dict[str, Any]:
+def wants(count: int = 1, device_class: str = CLASS, **devices: Any) -> Object:
     """The spec of a claim for so many devices of a class."""
     exactly = {"deviceClassName": device_class, "count": count}
     return {"devices": {"requests": [{"name": "gpus", "exactly": exactly}], **devices}}
 
 
-def group(name: str, count: int, *claims: dict[str, Any], **more: Any) -> PodGroup:
+def group(name: str, count: int, *claims: Object, **more: Any) -> PodGroup:
     """Pods with these claims, or with one for one GPU."""
     return PodGroup(name, count, claims or (wants(),), **more)
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from envtest.embedded.server import ALWAYS
-from tests.clusters import EmbeddedApiServer, plan_node
-
-Object = dict[str, Any]
+from tests.clusters import EmbeddedApiServer, Object, plan_node
 
 DRA = "/apis/resource.k8s.io/v1"
 SLICES = f"{DRA}/resourceslices"
@@ -76,9 +74,7 @@ def held(name: str, device: str, node: str = "node-a", told: Object | None = Non
     }
 
 
-def create_pod(
-    server: EmbeddedApiServer, name: str, spec: Object, status: Object, **labels: str
-) -> dict[str, Any]:
+def create_pod(server: EmbeddedApiServer, name: str, spec: Object, status: Object, **labels: str) -> Object:
     """A pod with this status."""
     path = "/api/v1/namespaces/default/pods"
     spec = {"containers": [{"name": "main", "image": "a"}], **spec}

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuctl.status.live_picture import live_picture
-from tests.clusters import EmbeddedApiServer, views_of
-from tests.gpuctl.fleet.published import FIRST, SECOND, XID, Object, claim, devices, published
+from tests.clusters import EmbeddedApiServer, Object, views_of
+from tests.gpuctl.fleet.published import FIRST, SECOND, XID, claim, devices, published
 from tests.gpuctl.status.situations import SLICES
 from tests.gpuctl.status.test_command import HEEDING
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.clusters import commands
+from tests.clusters import Object, commands
 from tests.gpuctl.answering import answering
 from tests.gpuctl.approved import approve
 from tests.gpuctl.cli.kubeconfigs import kubeconfig
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, Object, claim, devices, published
+from tests.gpuctl.fleet.published import FIRST, SECOND, THIRD, claim, devices, published
 
 GIB = 1 << 30
 PODS = "/api/v1/pods"

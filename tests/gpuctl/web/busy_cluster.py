@@ -1,11 +1,7 @@
 """A cluster on which the page has something of everything to show, with names as long as they get."""
 
-from typing import Any
-
-from tests.clusters import paths
+from tests.clusters import Object, paths
 from tests.gpuctl.web.pages import DRA, POOL, Page, add_claim, add_class, give, publish, waiting_pod
-
-Object = dict[str, Any]
 
 LONG_NODE = "gpu-worker-17.pool-of-inference-servers.eu-central-1.example.internal"
 NODE = "node-a"

@@ -3,21 +3,18 @@
 import http.client
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from gpuctl.web.server import WebServer, address_of, bound
-from tests.clusters import ApiClient, EmbeddedApiServer, KubeClient, connect_client, plan_node
+from tests.clusters import ApiClient, EmbeddedApiServer, KubeClient, Object, connect_client, plan_node
 from tests.eventually import eventually
-
-Object = dict[str, Any]
+from tests.running import running
 
 DRA = "/apis/resource.k8s.io/v1"
 POOL = "node-a/gpu.nvidia.com"
@@ -77,16 +74,9 @@ def page_of(api_server: EmbeddedApiServer, kubeconfig: Path, names: tuple[str, .
     client: KubeClient = connect_client(api_server.write_kubeconfig(kubeconfig))
     server = WebServer(client, "test", names)
     made = bound("127.0.0.1:0")
-    thread = threading.Thread(target=server.run, args=(made,))
-    address = address_of(made)
-    thread.start()
-    page = Page(address, ApiClient(api_server.url, None, api_server.gate.admin_bearer), api_server, server)
-    try:
-        yield page
-    finally:
-        server.stop()
-        thread.join(WAIT_SECONDS)
-        assert not thread.is_alive()
+    api = ApiClient(api_server.url, None, api_server.gate.admin_bearer)
+    with running(partial(server.run, made), server.stop):
+        yield Page(address_of(made), api, api_server, server)
 
 
 def publish(api_server: EmbeddedApiServer, node: str = "node-a", config: str = "") -> list[Object]:

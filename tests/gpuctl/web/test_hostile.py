@@ -1,7 +1,6 @@
 """Whatever tenants and nodes write into names, labels and messages is text, and hides nobody else's GPUs."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -11,12 +10,10 @@ from gpuctl.fleet.seen import Seen
 from gpuctl.web.classes import ClassDevices
 from gpuctl.web.pages import Pages
 from gpuctl.web.view import View, view_of
-from tests.clusters import Explanation
+from tests.clusters import Explanation, Object
 from tests.gpuctl.fleet.published import claim
 from tests.gpuctl.fleet.test_nodes import DEVICES, slices
 from tests.gpuctl.web.pages import tags
-
-Object = dict[str, Any]
 
 MARK = "pwned"
 HOSTILE = [

@@ -11,8 +11,7 @@ from typing import Any
 
 from kubeletplugin.kubelet.wire.names import former_cdi_spec_file_name
 from kubeletplugin.migration.checkpoint import checksum
-
-Object = dict[str, Any]
+from tests.clusters import Object
 
 
 def compact(value: Any) -> str:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletplugin.migration.checkpoint import NotUnderstood, PreparedClaim, decode, read_checkpoint
+from tests.clusters import Object
 from tests.kubeletplugin.migration.nvidia_state import checkpoint, claim, compact, gpu, partition, told
 
 VECTOR = Path(__file__).resolve().parents[2] / "vectors" / "nvidia-driver" / "checkpoint.json"
@@ -22,7 +23,7 @@ def only(data: bytes) -> PreparedClaim:
     return found
 
 
-def problem(one: dict[str, Any]) -> str:
+def problem(one: Object) -> str:
     return only(checkpoint({UID: one})).problem
 
 
@@ -107,7 +108,7 @@ def test_a_claim_that_is_half_prepared_is_known_by_its_name() -> None:
     assert found.problem == "its preparation was started and not finished"
 
 
-def configured(**parameters: Any) -> dict[str, Any]:
+def configured(**parameters: Any) -> Object:
     opaque = {"driver": "gpu.nvidia.com", "parameters": {"kind": "GpuConfig", **parameters}}
     return claim([PLAIN], config=[{"source": "FromClaim", "requests": [], "opaque": opaque}])
 

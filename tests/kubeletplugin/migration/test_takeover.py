@@ -18,10 +18,10 @@ from kubeletplugin.migration.takeover import (
     origins,
     take_over_claims,
 )
+from tests.clusters import Object
 from tests.gpus import ClaimRefused, DeviceHeld, NodeIncomplete, NodeState, gpu_device_name
 from tests.kubeletplugin.fake_node import BOOT, NODE, POOL, Crash, FakeNode
 from tests.kubeletplugin.migration.nvidia_state import (
-    Object,
     checkpoint,
     claim,
     gpu,

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from kubeletplugin.reports.claim_status import ClaimStatuses, StatusWriter
-from tests.clusters import EmbeddedApiServer, Reference
+from tests.clusters import EmbeddedApiServer, Object, Reference
 from tests.eventually import eventually
 from tests.gpus import DRIVER_NAME, EventReason, Health
 from tests.kubeletplugin.fake_node import NODE, POOL, FakeNode
@@ -14,7 +13,6 @@ from tests.plugin import ClaimRef, DeviceHealth, DeviceMemory, HealthTracker
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
 OTHER = {"driver": "nic.example.com", "pool": NODE, "device": "nic-0"}
 
-Object = dict[str, Any]
 Start = Callable[[], ClaimStatuses]
 
 

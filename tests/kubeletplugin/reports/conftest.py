@@ -1,7 +1,7 @@
 """A node whose claims are in an API server, and what writes their status."""
 
-import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 from tests.plugin import HealthTracker
+from tests.running import running
 
 
 @pytest.fixture
@@ -25,10 +26,10 @@ def cluster(node: FakeNode) -> Iterator[Cluster]:
 def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
     """Starts the writing, as the plugin does when it starts; it ends with the test."""
     client = KubeClient.connect(cluster.server.write_kubeconfig(tmp_path / "kubeconfig"))
-    running: list[tuple[ClaimStatuses, threading.Thread]] = []
+    writing = ExitStack()
 
     def started() -> ClaimStatuses:
-        stop_all()
+        writing.close()
         node = cluster.node
 
         def changed() -> None:
@@ -42,18 +43,9 @@ def start(cluster: Cluster, tmp_path: Path) -> Iterator[Start]:
         statuses = ClaimStatuses(cluster.writer, node.journal, now, 0.01)
         node.on_prepared = lambda _entry: statuses.changed()
         cluster.look()
-        thread = threading.Thread(target=statuses.run)
-        thread.start()
-        running.append((statuses, thread))
+        writing.enter_context(running(statuses.run, statuses.stop))
         return statuses
 
-    def stop_all() -> None:
-        while running:
-            statuses, thread = running.pop()
-            statuses.stop()
-            thread.join(10)
-            assert not thread.is_alive()
-
     yield started
-    stop_all()
+    writing.close()
     client.close()

@@ -1,10 +1,9 @@
 """When a GPU falls ill the status of its claims says so, events tell it once, and both end with the fault."""
 
-from typing import Any
-
 import pytest
 
 from kubeletplugin.reports.claim_status import HealthChange, health_change
+from tests.clusters import Object
 from tests.gpus import Health, gpu_device_name
 from tests.kubeletplugin.reports.claim_cluster import Cluster, Start
 
@@ -121,7 +120,7 @@ def test_no_event_is_posted_before_the_status_is_written(cluster: Cluster, start
     assert len(cluster.told_events(1)) == 1
 
 
-def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words") -> dict[str, Any]:
+def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words") -> Object:
     """An entry of ``status.devices`` with the condition Ready."""
     ready = {"type": "Ready", "status": status, "reason": reason, "message": message}
     return {"driver": "gpu.nvidia.com", "pool": "node", "device": device, "conditions": [ready]}
@@ -155,6 +154,6 @@ SICK, BETTER = ("gpu-0: words",), ("gpu-0 is healthy again",)
     ],
 )
 def test_falling_ill_and_getting_well_are_news(
-    before: list[dict[str, Any]], now: list[dict[str, Any]], news: HealthChange
+    before: list[Object], now: list[Object], news: HealthChange
 ) -> None:
     assert health_change(before, now) == news

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubeletplugin.reports.device_status import ClaimStatus, Observed, claim_statuses, statuses_to_apply
+from tests.clusters import Object
 from tests.gpus import DRIVER_NAME, Health
 from tests.kubeletplugin.held import held_kinds, made
 from tests.kubeletplugin.reports import memory_claims
@@ -28,8 +29,6 @@ WELL = Observed(
         ("pool", memory_claims.DEVICE): Health("Healthy"),
     },
 )
-
-Object = dict[str, Any]
 
 
 def claim(*devices: HeldDevice) -> ClaimStatus:

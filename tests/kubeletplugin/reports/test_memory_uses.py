@@ -1,6 +1,5 @@
 """What memory claims and containers have and use is told, and a limit that is not held."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from kubeletplugin.reports.memory_watch import Containers, Key, MemoryListeners,
 from tests.gpus import StorageError
 from tests.kubeletplugin.reports.memory_claims import DEVICE, GIB, PCI, UUID, claim, container, share
 from tests.plugin import ContainerMemory, DeviceMemory, Entry
+from tests.running import running
 
 Told = dict[tuple[str, str, str], dict[str, float]]
 """Amounts by claim, share and container, which is empty for the claim as a whole."""
@@ -148,11 +148,8 @@ class Node:
 @pytest.fixture
 def node() -> Iterator[Node]:
     node = Node()
-    thread = threading.Thread(target=node.look.run)
-    thread.start()
-    yield node
-    node.look.stop()
-    thread.join()
+    with running(node.look.run, node.look.stop):
+        yield node
 
 
 def test_a_limit_that_is_not_held_is_told_once_and_again_when_it_is_held(node: Node) -> None:

@@ -8,14 +8,15 @@ import pytest
 
 from driver.process.metrics.table import TABLE
 from kubeletplugin.reports.memory_watch import MEMORY_SERIES
+from tests.clusters import Object
 from tests.plugin import PublishedDevices
 
 
-def one_slice(name: str, **told: Any) -> dict[str, Any]:
+def one_slice(name: str, **told: Any) -> Object:
     return {"spec": {"devices": [{"name": name, **told}]}}
 
 
-def known(uuid: str, memory: str, **more: Any) -> dict[str, Any]:
+def known(uuid: str, memory: str, **more: Any) -> Object:
     attributes = {"uuid": {"string": uuid}, **more}
     return {"attributes": attributes, "capacity": {"memory": {"value": memory}}}
 
@@ -36,7 +37,7 @@ def test_the_last_published_uuid_and_memory_count_though_a_kubelet_wipes_the_sli
 def test_slices_of_another_form_are_passed_over() -> None:
     published = PublishedDevices()
     amounts: tuple[Any, ...] = ({}, {"value": None}, {"value": "much"}, {"value": []}, None, [], "80Gi")
-    odd_ones: tuple[dict[str, Any], ...] = (
+    odd_ones: tuple[Object, ...] = (
         {},
         {"spec": {"devices": None}},
         one_slice("a", attributes={"uuid": {"int": 3}}, capacity=None),
@@ -51,7 +52,7 @@ GPU = "gpu-0000-8a-00-0"
 RESTART = (("xid", "79"), ("needs-reboot", "xid-79"))
 
 
-def tainted(*taints: tuple[str, str], name: str = "one") -> dict[str, Any]:
+def tainted(*taints: tuple[str, str], name: str = "one") -> Object:
     """A slice with one GPU that has these taints."""
     told = [{"key": f"gpu.nvidia.com/{key}", "value": value, "effect": "NoSchedule"} for key, value in taints]
     return {"metadata": {"name": name}, "spec": {"devices": [{"name": GPU, "taints": told}]}}

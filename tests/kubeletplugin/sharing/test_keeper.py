@@ -15,6 +15,7 @@ from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.share_node import class_slicing
 from tests.plugin import MpsDaemon, MpsState, NotReady, ProgramHangs
+from tests.running import running
 
 States = tuple[MpsState, ...] | None
 
@@ -52,14 +53,8 @@ def following(node: FakeNode) -> Iterator[TellingMps]:
     telling.running = node.mps.running
     node.mps = telling
     node.restart()
-    thread = threading.Thread(target=node.sharing_reconciler.follow)
-    thread.start()
-    try:
+    with running(node.sharing_reconciler.follow, node.sharing_reconciler.stop):
         yield telling
-    finally:
-        node.sharing_reconciler.stop()
-        thread.join(30)
-    assert not thread.is_alive()
 
 
 def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubernetes_rules.allocator.allocate import PoolInvalid
-from tests.clusters import AllocationFailed, Allocator
+from tests.clusters import AllocationFailed, Allocator, Object
 from tests.examples import examples
 from tools.conformance.allocation.objects import (
     claim,
@@ -27,19 +27,17 @@ from tools.conformance.allocation.objects import (
 )
 from tools.conformance.allocation.random_cases import random_case
 
-Json = dict[str, Any]
 
-
-def _of(listed: list[Json], *held: Json) -> Allocator:
+def _of(listed: list[Object], *held: Object) -> Allocator:
     """An allocator of one slice with these devices."""
     return Allocator([published(listed)], [device_class()], held)
 
 
-def _allocated(asked: Json, allocation: Json) -> Json:
+def _allocated(asked: Object, allocation: Object) -> Object:
     return {**asked, "status": {"allocation": allocation}}
 
 
-def _one(allocator: Allocator, asked: Json) -> Json | None:
+def _one(allocator: Allocator, asked: Object) -> Object | None:
     results = allocator.allocate(node(), [asked])
     return None if results is None else _allocated(asked, results[0])
 
@@ -83,7 +81,7 @@ def test_new_labels_of_a_node_are_noticed() -> None:
 @pytest.mark.parametrize(
     "malformed", [{}, {"spec": {}}, {"spec": {"driver": "d", "pool": None}}, {"spec": 7}]
 )
-def test_a_malformed_slice_is_refused(malformed: Json) -> None:
+def test_a_malformed_slice_is_refused(malformed: Object) -> None:
     with pytest.raises(AllocationFailed, match="malformed"):
         Allocator([malformed], [], [])
 
@@ -95,7 +93,7 @@ def test_a_malformed_slice_is_refused(malformed: Json) -> None:
 def test_an_amount_that_cannot_be_counted_with_makes_only_its_pool_invalid(
     where: str, amount: str, reason: str
 ) -> None:
-    wrong: Json = {
+    wrong: Object = {
         "capacity": {"devices": [device("a", capacity={"memory": {"value": amount}})]},
         "consumesCounters": {"devices": [device("a", consumesCounters=[consumes("set", memory=amount)])]},
         "sharedCounters": {"sharedCounters": [{"name": "set", "counters": counters(memory=amount)}]},
@@ -130,7 +128,7 @@ def test_requests_that_take_the_same_devices_in_another_order_are_not_tried_agai
     assert allocator.allocate(node(), [claim(*asked, impossible)]) is None
 
 
-def _partitions(gpus: int, names: tuple[str, ...]) -> list[Json]:
+def _partitions(gpus: int, names: tuple[str, ...]) -> list[Object]:
     """Slices of GPUs, each with a partition for each pair of its counters, as if they were places."""
     sets = [{"name": f"gpu-{n}", "counters": counters(**dict.fromkeys(names, "1"))} for n in range(gpus)]
     listed = [
@@ -145,7 +143,7 @@ def _partitions(gpus: int, names: tuple[str, ...]) -> list[Json]:
     return [published(name="c", count=2, sharedCounters=sets), published(listed, name="d", count=2)]
 
 
-def _constrained(kind: str, *requests: Json) -> Json:
+def _constrained(kind: str, *requests: Object) -> Object:
     return claim(*requests, constraints=[{kind: "gpu.example.com/gpu"}])
 
 
@@ -174,7 +172,7 @@ def _constrained(kind: str, *requests: Json) -> Json:
     ids=["devices", "requests", "claims", "of one GPU", "of different GPUs", "alternatives"],
 )
 def test_one_partition_too_many_is_refused_without_trying_all_ways(
-    fits: list[Json], one_too_many: list[Json]
+    fits: list[Object], one_too_many: list[Object]
 ) -> None:
     allocator = Allocator(_partitions(4, ("a", "b", "c", "d", "e")), [device_class()], [])
     assert allocator.allocate(node(), fits) is not None
@@ -199,13 +197,13 @@ def test_assuming_and_releasing_leaves_every_answer_as_it_was(seed: int) -> None
     case = random_case(Random(seed))  # noqa: S311 - no secret
     allocator = Allocator(case["slices"], case["classes"], case["allocated"])
 
-    def answer() -> list[Json] | str:
+    def answer() -> list[Object] | str:
         try:
             return allocator.allocate(case["node"], case["claims"]) or "none"
         except AllocationFailed as error:
             return str(error)
 
-    def devices_of(found: list[Json] | str) -> list[list[Any]] | str:
+    def devices_of(found: list[Object] | str) -> list[list[Any]] | str:
         """Without the IDs of shares, which are new each time."""
         if isinstance(found, str):
             return found

@@ -1,17 +1,14 @@
 """Constraints over lists of values, and names of capacities from Kubernetes 1.38 on."""
 
-from typing import Any
-
 import pytest
 
-from tests.clusters import AllocationFailed, Allocator
+from tests.clusters import AllocationFailed, Allocator, Object
 from tools.conformance.allocation.objects import claim, device, device_class, exactly, held, node, published
 
-Json = dict[str, Any]
 FULL = "gpu.example.com/memory"
 
 
-def shared(name: str) -> list[Json]:
+def shared(name: str) -> list[Object]:
     return [published([device("a", allowMultipleAllocations=True, capacity={name: {"value": "10"}})])]
 
 

@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.allocator.allocate import Gate, Refusal, refusal
-from tests.clusters import Allocator
+from tests.clusters import Allocator, Object
 from tools.conformance.allocation.objects import NODE, claim, device, device_class, exactly, node, published
-
-Json = dict[str, Any]
 
 
 def _why(
-    slices: list[Json], request: Json, allocated: list[Json] | None = None, **fields: Any
+    slices: list[Object], request: Object, allocated: list[Object] | None = None, **fields: Any
 ) -> list[Refusal | None]:
     allocator = Allocator(slices, [device_class()], allocated or [])
     view = allocator.view(node())
@@ -52,7 +50,7 @@ def test_a_negative_request_is_told_to_be_wrong() -> None:
         ),
     ],
 )
-def test_an_amount_that_the_policy_forbids_is_told_beside_what_it_allows(policy: Json, detail: str) -> None:
+def test_an_amount_that_the_policy_forbids_is_told_beside_what_it_allows(policy: Object, detail: str) -> None:
     memory = {"value": "40Gi", "requestPolicy": policy}
     slices = [published([device("a", allowMultipleAllocations=True, capacity={"memory": memory})])]
     asked = exactly(capacity={"requests": {"memory": "34Gi" if "step" in detail else "35Gi"}})

@@ -6,20 +6,20 @@ import pytest
 
 from kubernetes_rules.allocator.published import Device, read_slices
 from kubernetes_rules.allocator.requests import SelectorResults, Unanswered
-from tests.clusters import compile_selector
+from tests.clusters import Object, compile_selector
 from tools.conformance.allocation.objects import attributes, device, published
 
 DRIVER = "gpu.example.com"
 IS_A = f"device.attributes['{DRIVER}'].model == 'A'"
 
 
-def read(*specs: dict[str, Any]) -> tuple[Device, ...]:
+def read(*specs: Object) -> tuple[Device, ...]:
     """The devices of one slice of the driver."""
     (found,) = read_slices([published(list(specs))])
     return found.devices
 
 
-def with_attributes(name: str, **values: Any) -> dict[str, Any]:
+def with_attributes(name: str, **values: Any) -> Object:
     return device(name, attributes=attributes(**values))
 
 

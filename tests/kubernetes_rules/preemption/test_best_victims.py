@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from kubernetes_rules.preemption.cluster import Asked, Cluster
 from kubernetes_rules.preemption.units import Unit, can_be_evicted
 from kubernetes_rules.preemption.victims import Choice, best_victims
+from tests.clusters import Object
 from tests.examples import examples
 from tools.conformance.allocation import objects as api
 from tools.conformance.victims.random_cases import budget, pod, used_by
-
-Json = dict[str, Any]
 
 _CLASS = api.device_class()
 
@@ -31,23 +30,23 @@ class Lower:
         return unit.priority < self.priority
 
 
-def _node(name: str, cpu: str = "64", **spec: Any) -> Json:
+def _node(name: str, cpu: str = "64", **spec: Any) -> Object:
     allocatable = {"cpu": cpu, "memory": "64Gi", "pods": "110"}
     return {**api.node(name, zone="a"), "spec": spec, "status": {"allocatable": allocatable}}
 
 
-def _slice(node: str, gpus: int = 2) -> Json:
+def _slice(node: str, gpus: int = 2) -> Object:
     return api.published(api.devices(gpus), name=f"slice-{node}", pool=node, nodeName=node)
 
 
-def _running(name: str, node: str, priority: int, cpu: str = "1", **metadata: Any) -> Json:
+def _running(name: str, node: str, priority: int, cpu: str = "1", **metadata: Any) -> Object:
     one = pod(name, priority)
     one["metadata"] |= metadata
     one["spec"] |= {"nodeName": node, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}
     return one
 
 
-def _pending(name: str = "urgent", cpu: str = "1", **spec: Any) -> Json:
+def _pending(name: str = "urgent", cpu: str = "1", **spec: Any) -> Object:
     entries = [{"name": "gpu", "resourceClaimName": f"of-{name}"}]
     containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
     return {
@@ -60,13 +59,13 @@ def _pending(name: str = "urgent", cpu: str = "1", **spec: Any) -> Json:
 class World:
     """Two nodes with two GPUs each, all held: by low-0, low-1 on node-a, and mid-0, mid-1 on node-b."""
 
-    nodes: list[Json]
-    pods: list[Json]
-    claims: list[Json]
-    slices: list[Json]
-    budgets: Sequence[Json] = ()
+    nodes: list[Object]
+    pods: list[Object]
+    claims: list[Object]
+    slices: list[Object]
+    budgets: Sequence[Object] = ()
 
-    def cluster(self, *pending: Json, count: int = 1, before: Cluster | None = None) -> Cluster:
+    def cluster(self, *pending: Object, count: int = 1, before: Cluster | None = None) -> Cluster:
         """A snapshot with these pods that wait for GPUs; each has a claim for ``count``."""
         asking = [
             api.claim(api.exactly(count=count), name=f"of-{one['metadata']['name']}") for one in pending
@@ -81,14 +80,14 @@ class World:
             before=before,
         )
 
-    def choice(self, one: Json | None = None, count: int = 1, may_go: Any = None) -> Choice:
+    def choice(self, one: Object | None = None, count: int = 1, may_go: Any = None) -> Choice:
         """What is decided for a pod."""
         one = one or _pending()
         cluster = self.cluster(one, count=count)
         return best_victims(cluster, _asked(cluster, one), may_go or Lower())
 
 
-def _asked(cluster: Cluster, one: Json) -> Asked:
+def _asked(cluster: Cluster, one: Object) -> Asked:
     asked = cluster.asked(one)
     assert not isinstance(asked, str), asked
     return asked
@@ -185,7 +184,7 @@ def test_nobody_goes_for_the_cpu_alone(world: World) -> None:
     ],
 )
 def test_a_pod_that_could_run_nowhere_or_cannot_be_judged_makes_nobody_go(
-    world: World, spec: Json, reason: str
+    world: World, spec: Object, reason: str
 ) -> None:
     found = world.choice(_pending(**spec))
 

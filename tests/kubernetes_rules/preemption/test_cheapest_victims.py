@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from kubernetes_rules.preemption import victims as victims_module
 from kubernetes_rules.preemption.units import Budgets, Cost, Unit, cost_of, units_of
 from kubernetes_rules.preemption.victims import Victims, cheapest_victims, without
-from tests.clusters import AllocationFailed, Allocator
+from tests.clusters import AllocationFailed, Allocator, Object
 from tests.examples import examples
 from tools.conformance.allocation import objects as api
 from tools.conformance.area import Case
 from tools.conformance.victims.area import units_that_may_go
 from tools.conformance.victims.random_cases import pod, random_case, used_by
-
-Json = dict[str, Any]
 
 
 def _fits(case: Case, allocator: Allocator, going: tuple[Unit, ...]) -> bool | None:
@@ -30,7 +28,7 @@ def _fits(case: Case, allocator: Allocator, going: tuple[Unit, ...]) -> bool | N
             return None
 
 
-def _cheapest(case: Case, units: list[Unit], lacks: Json, frees: list[Json]) -> Cost | None:
+def _cheapest(case: Case, units: list[Unit], lacks: Object, frees: list[Object]) -> Cost | None:
     """By brute force over all sets."""
     allocator = Allocator(case["slices"], case["classes"], case["claims"])
     budgets = Budgets(case["budgets"])
@@ -71,7 +69,7 @@ def _many(count: int, **fields: Any) -> tuple[Allocator, list[Unit]]:
     return Allocator(slices, [api.device_class()], claims), list(units_of(pods, claims).on_node["node-1"])
 
 
-def _wanted(count: int) -> list[Json]:
+def _wanted(count: int) -> list[Object]:
     return [api.claim(api.exactly(), name=f"w{n}") for n in range(count)]
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.preemption.units import Budgets, Unit, Units, cost_of, importance, units_of
+from tests.clusters import Object
 from tools.conformance.allocation.objects import held
 from tools.conformance.victims.random_cases import budget, pod, used_by
-
-Json = dict[str, Any]
 
 
 def _on(units: Units, node: str = "node-1") -> dict[str, list[str]]:
@@ -17,11 +16,11 @@ def _on(units: Units, node: str = "node-1") -> dict[str, list[str]]:
     }
 
 
-def _all(*pods: Json) -> list[Unit]:
+def _all(*pods: Object) -> list[Unit]:
     return list(units_of(pods, []).on_node["node-1"])
 
 
-def _used(name: str, *pods: Json) -> Json:
+def _used(name: str, *pods: Object) -> Object:
     """A claim with a GPU that these pods use."""
     return used_by(held("gpu-0", name=name), *pods)
 
@@ -100,7 +99,7 @@ def test_a_pod_that_has_not_started_counts_as_started_last() -> None:
         ([pod("a", 5, 9), pod("b", 1, 1)], [pod("a", 5, 8), pod("b", 1, 3)]),  # of the highest priority
     ],
 )
-def test_the_better_set_costs_less(better: list[Json], worse: list[Json]) -> None:
+def test_the_better_set_costs_less(better: list[Object], worse: list[Object]) -> None:
     budgets = Budgets([budget("kept", 0)])
 
     assert cost_of(_all(*better), budgets) < cost_of(_all(*worse), budgets)
@@ -112,7 +111,7 @@ def test_only_pods_beyond_what_a_budget_allows_violate_it() -> None:
     assert [cost_of(units[:n], Budgets([budget("kept", 2)])).violations for n in range(4)] == [0, 0, 0, 1]
 
 
-def _kept(allowed: int, *, status: Json | None = None, **metadata: Any) -> Json:
+def _kept(allowed: int, *, status: Object | None = None, **metadata: Any) -> Object:
     one = budget("kept", allowed)
     return {**one, "metadata": one["metadata"] | metadata, "status": one["status"] | (status or {})}
 
@@ -126,7 +125,7 @@ def _kept(allowed: int, *, status: Json | None = None, **metadata: Any) -> Json:
         ([_kept(0, namespace="other")], 0),
     ],
 )
-def test_which_budgets_an_eviction_violates(budgets: list[Json], violations: int) -> None:
+def test_which_budgets_an_eviction_violates(budgets: list[Object], violations: int) -> None:
     assert cost_of(_all(pod("a", app="kept")), Budgets(budgets)).violations == violations
 
 

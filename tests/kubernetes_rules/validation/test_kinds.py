@@ -7,10 +7,9 @@ import pytest
 
 from kubernetes_rules.defaults import created_pod, defaulted_workload
 from kubernetes_rules.validation.kinds import created_errors, updated_errors
+from tests.clusters import Object
 from tools.conformance.validation.cases import changed
 from tools.conformance.validation.changes import REMOVED
-
-Object = dict[str, Any]
 
 POD: Object = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
 SELECTOR: Object = {"matchLabels": {"app": "a"}}

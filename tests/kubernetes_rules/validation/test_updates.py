@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubernetes_rules.validation.dra_kinds import status_update_errors_of, update_errors_of
-from tests.clusters import errors_of
+from tests.clusters import Object, errors_of
 from tools.conformance.validation.cases import changed, valid_objects
 from tools.conformance.validation.changes import REMOVED, Change
 
@@ -23,19 +23,19 @@ CONDITION = {"type": "Ready", "status": "True", "reason": "Well", "lastTransitio
 NINE = [{**CONDITION, "type": f"T{n}"} for n in range(9)]
 
 
-def stored(item: dict[str, Any]) -> dict[str, Any]:
+def stored(item: Object) -> Object:
     """The object as the server has it."""
     found = copy.deepcopy(item)
     found["metadata"] |= {"uid": "u", "resourceVersion": "7"}
     return found
 
 
-def on_update(item: dict[str, Any], *changes: Change) -> list[tuple[str, str]]:
+def on_update(item: Object, *changes: Change) -> list[tuple[str, str]]:
     old = stored(item)
     return [(error.field, error.type) for error in update_errors_of(changed(old, *changes), old)]
 
 
-def on_status(new: dict[str, Any], old: dict[str, Any] | None = None, **metadata: Any) -> list[str]:
+def on_status(new: Object, old: Object | None = None, **metadata: Any) -> list[str]:
     before = {**stored(CLAIM), "status": old or {}}
     before["metadata"] |= metadata
     after = {**copy.deepcopy(before), "status": new}
@@ -45,12 +45,12 @@ def on_status(new: dict[str, Any], old: dict[str, Any] | None = None, **metadata
     ]
 
 
-def described(**device: Any) -> dict[str, Any]:
+def described(**device: Any) -> Object:
     """A status whose one device, which the claim has, says this."""
     return {**allocated(RESULT), "devices": [{**DEVICE, **device}]}
 
 
-def allocated(*results: dict[str, Any], **more: Any) -> dict[str, Any]:
+def allocated(*results: Object, **more: Any) -> Object:
     return {"allocation": {"devices": {"results": list(results)}, **more}}
 
 
@@ -67,12 +67,12 @@ def allocated(*results: dict[str, Any], **more: Any) -> dict[str, Any]:
         (CLASS, ("spec.extendedResourceName", "gpu"), "spec.extendedResourceName"),
     ],
 )
-def test_what_may_not_change_is_named(item: dict[str, Any], change: Change, field: str) -> None:
+def test_what_may_not_change_is_named(item: Object, change: Change, field: str) -> None:
     assert on_update(item, change) == [(field, "FieldValueInvalid")]
 
 
 @pytest.mark.parametrize("item", valid_objects())
-def test_what_does_not_change_is_valid(item: dict[str, Any]) -> None:
+def test_what_does_not_change_is_valid(item: Object) -> None:
     assert errors_of(item) == []
     assert on_update(item, ("metadata.labels", {"new": "label"})) == []
 
@@ -148,7 +148,7 @@ def test_an_allocation_is_never_changed_but_can_be_taken_away() -> None:
         ),
     ],
 )
-def test_a_status_is_checked_for_what_it_says(status: dict[str, Any], errors: list[str]) -> None:
+def test_a_status_is_checked_for_what_it_says(status: Object, errors: list[str]) -> None:
     assert on_status(status) == errors
 
 

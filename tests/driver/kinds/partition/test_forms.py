@@ -22,7 +22,7 @@ NEEDS_RESET = "MIG mode is off and changes only with a GPU reset"
 
 
 STATES: dict[str, Instances] = {
-    **dict.fromkeys(("on", "untold"), ()),
+    **dict.fromkeys(("on", "unread"), ()),
     "cut": ((THREE_G, 4, (2,)), (ONE_G, 0, (0,)), (TWO_G, 2, (0, 0))),
     "media": ((20, 0, (0,)), (ONE_G, 1, (0,))),
     "hollow": ((ONE_G, 0, ()),),
@@ -32,13 +32,13 @@ STATES: dict[str, Instances] = {
 
 @cache
 def node(name: str) -> Inventory:
-    """The first GPU of a machine, whose MIG may be in one of the states, ``untold``, or ``unreported``."""
+    """The first GPU of a machine, whose MIG may be in one of the states, ``unread``, or ``unreported``."""
     machine, _, state = name.partition(" ")
     fake = with_mode_on(machine) if state in STATES else FakeMachine.open(machine)
     make_instances(device(fake), STATES.get(state, ()))
     inventory = look(fake)
     first = inventory.gpus[0]
-    if state == "untold":
+    if state == "unread":
         first = replace(first, mig=None)
     if state == "unreported":
         first = replace(first, mig=None, mig_capable=None)
@@ -129,7 +129,7 @@ OF_H100 = [
         ),
         ("hgx-h100", "mig: off", ["whole"], {}),
         ("hgx-h100 on", "mig: off", [], {"gpu": MODE_ON}),
-        ("hgx-h100 untold", "", [], {"gpu": MODE_ON}),
+        ("hgx-h100 unread", "", [], {"gpu": MODE_ON}),
         *(
             ("hgx-h100", f"offer: hidden, mig: {mig}", [], {"gpu": "the node configuration hides it"})
             for mig in ("static", "dynamic", "{layout: all-1g}")

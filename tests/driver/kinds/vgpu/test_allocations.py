@@ -2,19 +2,17 @@
 
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Self
+from typing import Self
 
 import pytest
 
 from driver.kinds.vgpu.names import parse_vgpu_name, profile_label
 from fakegpu.sysfs.vgpu_rules import HostedGpu, Vgpu, create_mdev, remove_mdev, set_type
-from tests.clusters import Allocator
+from tests.clusters import Allocator, Object
 from tests.driver.kinds.vgpu.hosts import A100, L40S, alone, hosted, inventory, offers
 from tests.gpus import Gpu
 from tools.conformance.allocation.objects import claim, device_class, exactly, node
 from tools.conformance.nodes.mig_nodes import NODE, slices
-
-Json = dict[str, Any]
 
 CLASSES = [device_class("gpu", ["device.driver == 'gpu.nvidia.com'"])]
 OWN = "device.attributes['gpu.nvidia.com']"
@@ -37,7 +35,7 @@ class Host:
     gpu: Gpu
     allocator: Allocator
     kernel: HostedGpu
-    allocated: dict[str, Json] = field(default_factory=dict)
+    allocated: dict[str, Object] = field(default_factory=dict)
     prepared: dict[str, Vgpu] = field(default_factory=dict)
     most: int = 0
 

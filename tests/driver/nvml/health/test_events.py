@@ -24,18 +24,6 @@ def watching(nvml: Nvml) -> EventSet:
     return nvml.watch_events([nvml.device_by_index(index) for index in range(nvml.device_count())])
 
 
-@pytest.fixture
-def machine() -> FakeMachine:
-    """Eight H100."""
-    return FakeMachine.open("hgx-h100")
-
-
-@pytest.fixture
-def library(machine: FakeMachine) -> CLibrary:
-    """The library that plays the machine."""
-    return CLibrary(machine.nvml())
-
-
 @pytest.fixture(params=["fake", "binding"])
 def watch(request: pytest.FixtureRequest) -> Watch:
     """Watches all GPUs of a machine, by the fake or the binding."""

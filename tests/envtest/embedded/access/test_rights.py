@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from envtest.embedded.api.requests import User
-from tests.clusters import ApiClient, ApiRefused, EmbeddedApiServer
+from tests.clusters import ApiClient, ApiRefused, EmbeddedApiServer, Object
 
-Object = dict[str, Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 DRA = "resource.k8s.io"

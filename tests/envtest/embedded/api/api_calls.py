@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 
 PODS = "/api/v1/namespaces/default/pods"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -52,18 +52,18 @@ def ask(
     return Answer(response.status, headers, json.loads(content) if is_json else None)
 
 
-def pod(name: str, **spec: Any) -> dict[str, Any]:
+def pod(name: str, **spec: Any) -> Object:
     """A pod with one container."""
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "busybox"}], **spec}}
 
 
-def claim(name: str, **exactly: Any) -> dict[str, Any]:
+def claim(name: str, **exactly: Any) -> Object:
     """A claim with one request."""
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", **exactly}}
     return {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
 
 
-def resource_slice(name: str, **spec: Any) -> dict[str, Any]:
+def resource_slice(name: str, **spec: Any) -> Object:
     """A slice of a node's pool."""
     pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
     return {
@@ -72,6 +72,6 @@ def resource_slice(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def names(answer: dict[str, Any]) -> list[str]:
+def names(answer: Object) -> list[str]:
     """The names of the objects of a list."""
     return [item["metadata"]["name"] for item in answer["items"]]

@@ -3,11 +3,11 @@
 from typing import Any
 
 from envtest.embedded.api.patching import APPLY
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.api.api_calls import CLAIMS, ask, claim
 
 
-def applied(server: EmbeddedApiServer, status: dict[str, Any], manager: str) -> Any:
+def applied(server: EmbeddedApiServer, status: Object, manager: str) -> Any:
     config = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
     path = f"{CLAIMS}/c/status?fieldManager={manager}"
     return ask(server, "PATCH", path, {**config, "status": status}, content_type=APPLY)
@@ -21,7 +21,7 @@ def test_drivers_share_the_status_of_a_claim_by_device(server: EmbeddedApiServer
         f"{CLAIMS}/c/status", {**stored, "status": {"allocation": {"devices": {"results": results}}}}
     )
 
-    def status_of(device: str) -> dict[str, Any]:
+    def status_of(device: str) -> Object:
         mine = {"driver": "a.example.com", "pool": "p", "device": device, "data": {"from": device}}
         return {"devices": [mine]}
 

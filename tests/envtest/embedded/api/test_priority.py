@@ -1,11 +1,10 @@
 """Pods get the priority of their class when they are created, as Kubernetes' admission gives it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.api.api_calls import PODS, ask, pod
 
 
@@ -28,9 +27,7 @@ def server() -> Iterator[EmbeddedApiServer]:
         ),
     ],
 )
-def test_a_pod_does_not_choose_its_priority(
-    server: EmbeddedApiServer, spec: dict[str, Any], words: str
-) -> None:
+def test_a_pod_does_not_choose_its_priority(server: EmbeddedApiServer, spec: Object, words: str) -> None:
     answer = ask(server, "POST", PODS, pod("p", **spec))
 
     assert answer.code == 403

@@ -1,12 +1,11 @@
 """Quotas count claims, devices by class and extended resources, and refuse in Kubernetes' words."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from envtest.embedded.api.statuses import Refused
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.api.api_calls import CLAIMS, CLASSES, PODS, QUOTAS, claim, pod
 
 EXTENDED = "requests.example.com/gpu"
@@ -30,7 +29,7 @@ def used(server: EmbeddedApiServer) -> dict[str, str]:
     return found
 
 
-def refusal(server: EmbeddedApiServer, path: str, item: dict[str, Any]) -> str:
+def refusal(server: EmbeddedApiServer, path: str, item: Object) -> str:
     with pytest.raises(Refused) as caught:
         server.create(path, item)
     assert caught.value.code == 403
@@ -70,7 +69,7 @@ def test_admin_access_needs_the_label_of_the_namespace(server: EmbeddedApiServer
 def test_compute_resources_are_counted_and_have_to_be_said(server: EmbeddedApiServer) -> None:
     limit(server, **{"requests.cpu": "1", "limits.memory": "1Gi", "services": "1", "secrets": "0"})
 
-    def asking(name: str, cpu: str) -> dict[str, Any]:
+    def asking(name: str, cpu: str) -> Object:
         found = pod(name)
         found["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}, "limits": {"memory": "1Mi"}}
         return found

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from driver.process.log import configure
 from envtest.embedded.api.patching import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from envtest.embedded.api.wire import MOST_BODY_BYTES
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.api.api_calls import CLAIMS, PODS, Answer, ask, claim, pod
 from tests.faults import NOTED
 
@@ -153,7 +153,7 @@ MAPPED = {"containerName": "c", "resourceName": GPU, "requestName": "r"}
 MAPPING = "extendedResourceClaimStatus.requestMappings[0]."
 
 
-def extended(*mappings: dict[str, str], claim: str = "made") -> dict[str, Any]:
+def extended(*mappings: dict[str, str], claim: str = "made") -> Object:
     return {"extendedResourceClaimStatus": {"resourceClaimName": claim, "requestMappings": [*mappings]}}
 
 
@@ -177,7 +177,7 @@ def extended(*mappings: dict[str, str], claim: str = "made") -> dict[str, Any]:
     ],
 )
 def test_the_status_of_a_pod_names_claims_only_for_what_asks_for_them(
-    server: EmbeddedApiServer, status: dict[str, Any], said: str
+    server: EmbeddedApiServer, status: Object, said: str
 ) -> None:
     asks = {"name": "c", "image": "x", "resources": {"limits": {GPU: 1}}}
     claims = [{"name": "g", "resourceClaimTemplateName": "t"}]

@@ -4,18 +4,17 @@ import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from envtest.embedded.api import store, watching
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.api.api_calls import PODS, shown
 from tests.eventually import eventually
 
 
 @contextmanager
-def watch_of(server: EmbeddedApiServer, query: str) -> Iterator[Iterator[dict[str, Any]]]:
+def watch_of(server: EmbeddedApiServer, query: str) -> Iterator[Iterator[Object]]:
     """The events of a watch that goes on; at the end the client leaves."""
     connection = http.client.HTTPConnection(server.address, timeout=10)
     try:

@@ -12,7 +12,7 @@ from envtest.embedded.control.namespace_controller import EmbeddedNamespaceContr
 from envtest.embedded.control.scheduler import EmbeddedScheduler
 from envtest.embedded.control.taint_eviction import EmbeddedTaintEviction
 from envtest.embedded.control.workloads.controller import EmbeddedWorkloadController
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.eventually import eventually
 
 GROUP = "resource.k8s.io"
@@ -20,8 +20,6 @@ RESOURCE = f"/apis/{GROUP}/v1"
 CLASS = "gpu.nvidia.com"
 PODS = "/api/v1/namespaces/default/pods"
 CLAIMS = f"{RESOURCE}/namespaces/default/resourceclaims"
-
-Object = dict[str, Any]
 
 
 class ControlPlane:

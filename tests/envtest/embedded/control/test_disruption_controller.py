@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
+from tests.clusters import Object
 from tests.envtest.embedded.api.api_calls import PODS, Answer, ask, pod
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
 SELECTOR = {"matchLabels": {"app": "a"}}
-
-Object = dict[str, Any]
 
 
 @pytest.fixture

@@ -1,20 +1,17 @@
 """Owned objects go after their owner, before it, or stay without it, as the deletion says."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from envtest.embedded.control.garbage_collector import EmbeddedGarbageCollector
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.api.api_calls import SLICES, ask, resource_slice
 from tests.eventually import eventually
 
 NODES = "/api/v1/nodes"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 KEEPS = "example.com/keeps"
-
-Object = dict[str, Any]
 
 
 @pytest.fixture

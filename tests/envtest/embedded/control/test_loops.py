@@ -4,12 +4,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from envtest.embedded.api import unforeseen
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 from tests.faults import NOTED
 
@@ -23,7 +22,7 @@ def cluster() -> Iterator[ControlPlane]:
     NOTED.take()  # loops meet a sick object again and again, until they are stopped
 
 
-def put(server: EmbeddedApiServer, collection: tuple[str, str], item: dict[str, Any]) -> None:
+def put(server: EmbeddedApiServer, collection: tuple[str, str], item: Object) -> None:
     """Store an object that the API server would refuse: what it takes, the loops can read."""
     metadata = {"uid": f"uid-of-{item['metadata']['name']}", "creationTimestamp": "2026-01-01T00:00:00Z"}
     item = {**item, "metadata": {**metadata, **item["metadata"]}}

@@ -1,17 +1,15 @@
 """A namespace that is deleted is emptied, its pods first, and goes when nothing is left in it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from tests.clusters import Object
 from tests.envtest.embedded.api.api_calls import pod
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
 NAMESPACES = "/api/v1/namespaces"
 TEAM = f"{NAMESPACES}/team"
-
-Object = dict[str, Any]
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from envtest.client.layout import NodeLayout
 from envtest.embedded.node.container_runtime import ContainerRuntime
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
-from tests.clusters import EmbeddedApiServer, GpuPrograms
+from tests.clusters import EmbeddedApiServer, GpuPrograms, Object
 from tests.eventually import eventually
 from tests.kubeletplugin.fake_kubelet import Plugin
 from tests.plugin import PreparedDevice
@@ -65,9 +64,7 @@ class Node:
     def wait(self, condition: Callable[[], bool]) -> None:
         eventually("the node comes to this", condition, context=lambda: self.server.objects("pods"))
 
-    def bind(
-        self, pod: str, claim: str, *containers: dict[str, Any], initial: tuple[dict[str, Any], ...] = ()
-    ) -> None:
+    def bind(self, pod: str, claim: str, *containers: Object, initial: tuple[Object, ...] = ()) -> None:
         """A pod with a claim that is allocated and reserved for it."""
         spec = {
             "containers": list(containers or (main(),)),
@@ -90,10 +87,10 @@ class Node:
     def delete(self, pod: str) -> None:
         self.server.delete(f"{PODS}/{pod}")
 
-    def claims(self) -> list[dict[str, Any]]:
+    def claims(self) -> list[Object]:
         return self.server.objects("resourceclaims", "resource.k8s.io")
 
-    def pod(self, name: str) -> dict[str, Any] | None:
+    def pod(self, name: str) -> Object | None:
         found = (pod for pod in self.server.objects("pods") if pod["metadata"]["name"] == name)
         return next(found, None)
 
@@ -114,19 +111,19 @@ class Node:
         return any(event["reason"] == reason and words in event["message"] for event in events)
 
 
-def head(kind: str, name: str) -> dict[str, Any]:
+def head(kind: str, name: str) -> Object:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
 
 
-def claim_object(name: str) -> dict[str, Any]:
+def claim_object(name: str) -> Object:
     request = {"name": "first", "exactly": {"deviceClassName": DRIVER}}
     spec = {"devices": {"requests": [request]}}
     return {**head("ResourceClaim", name), "apiVersion": "resource.k8s.io/v1", "spec": spec}
 
 
-def main(name: str = "main", **used: str) -> dict[str, Any]:
+def main(name: str = "main", **used: str) -> Object:
     return {"name": name, "image": "none", "resources": {"claims": [{"name": "gpus", **used}]}}
 
 
-def bare(name: str) -> dict[str, Any]:
+def bare(name: str) -> Object:
     return {"name": name, "image": "none"}

@@ -3,14 +3,13 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from envtest.embedded.node.containers import Container
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.node.kubelet_node import Node, main
-from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket, Object
+from tests.gpuctl.demo.hook_socket import YES, AnsweringSocket
 from tests.kubeletplugin.fake_kubelet import running_plugin
 
 NO = {"ok": False, "message": "gpu-0 has no room for it"}
@@ -114,8 +113,8 @@ def test_a_refused_container_is_told_of_and_tried_again_while_others_run(node: N
 
 
 def test_init_containers_have_their_groups_until_they_end_and_sidecars_stay(node: Node) -> None:
-    setup: dict[str, Any] = {**main("setup"), "command": ["true"]}
-    beside: dict[str, Any] = {**main("beside"), "restartPolicy": "Always"}
+    setup: Object = {**main("setup"), "command": ["true"]}
+    beside: Object = {**main("beside"), "restartPolicy": "Always"}
 
     with AnsweringSocket(sockets(node) / "a.sock") as plugin:
         node.bind("train", "gpus", main(), initial=(setup, beside))

@@ -1,14 +1,13 @@
 """A container gets its variables."""
 
-from typing import Any
-
 from envtest.embedded.node.played_commands import command_of
+from tests.clusters import Object
 
-POD: dict[str, Any] = {"metadata": {"name": "train", "namespace": "team"}, "spec": {}}
+POD: Object = {"metadata": {"name": "train", "namespace": "team"}, "spec": {}}
 
 
 def test_a_container_has_its_own_variables_and_those_that_every_one_has() -> None:
-    container: dict[str, Any] = {
+    container: Object = {
         "command": ["sh", "-c"],
         "args": ["echo $(GREETING) $(OTHER) $$(GREETING)"],
         "env": [{"name": "GREETING", "value": "hello"}, {"name": "NODE", "valueFrom": {"fieldRef": {}}}],

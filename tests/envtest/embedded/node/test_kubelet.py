@@ -1,14 +1,13 @@
 """The embedded kubelet over the real sockets of the plugin: registration, health, prepare and unprepare."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from envtest.embedded.node.kubelet import EmbeddedKubelet, KubeletTimes
 from envtest.embedded.node.kubelet_claims import container_claims
 from kubeletplugin.kubelet.registration import Registered
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.node.kubelet_node import (
     CLAIMS,
     DRIVER,
@@ -39,7 +38,7 @@ def registered(node: Node) -> Node:
     return node
 
 
-def slice_object(name: str, driver: str) -> dict[str, Any]:
+def slice_object(name: str, driver: str) -> Object:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": driver, "nodeName": "node-a", "pool": pool, "devices": [{"name": "a"}]}
     return {**head("ResourceSlice", name), "apiVersion": "resource.k8s.io/v1", "spec": spec}

@@ -20,7 +20,7 @@ from gpuctl.doctor.inside.seen import (
     SpecSeen,
 )
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
-from tests.clusters import Unread
+from tests.clusters import Object, Unread
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.nodes import (
     CONFIG,
@@ -100,7 +100,7 @@ def with_audio() -> KernelSeen:
     return kernel(pci=dataclasses.replace(view, groups=(IommuGroup(0, (gpu, audio)),)))
 
 
-def guest(gridd: bool = True, **fields: Any) -> dict[str, Any]:
+def guest(gridd: bool = True, **fields: Any) -> Object:
     """A vGPU guest whose kernel, or whose license client, is otherwise."""
     held = GUEST["kernel"].licenses
     programs = held.programs if gridd else frozenset()
@@ -108,7 +108,7 @@ def guest(gridd: bool = True, **fields: Any) -> dict[str, Any]:
     return {**GUEST, "kernel": dataclasses.replace(GUEST["kernel"], licenses=licenses)}
 
 
-def licensed(licensed: bool, expires: datetime | None = None) -> dict[str, Any]:
+def licensed(licensed: bool, expires: datetime | None = None) -> Object:
     """A vGPU guest with another license."""
     found = GUEST["inventory"]
     held = VgpuLicense("NVIDIA Virtual Compute Server", licensed, expires)
@@ -121,7 +121,7 @@ OF_LIMITS = ("memory-limits", "memory-hook", "memory-sockets", "memory-held")
 """The checks that have nothing to look at but where the NVIDIA driver holds a claim to its memory."""
 
 
-def limited(**fields: Any) -> dict[str, Any]:
+def limited(**fields: Any) -> Object:
     """A node where what holds a claim to its memory is otherwise."""
     return {**LIMITED, "memory": memory_seen(**fields)}
 
@@ -144,7 +144,7 @@ ENDED = {UID: entry("released", uuid="GPU-another")}
 OTHER_PLACE = ProbedPlace("driver container", "/run/nvidia/driver", VERSION, "x")
 ELSEWHERE = dataclasses.replace(WELL.places, cdi_dir=Path("/srv/cdi"))
 WITHOUT_GPU = {"gpus_on_bus": 0, "driver_files": GONE, "inventory": GONE, "device_nodes": frozenset()}
-ROWS: list[tuple[str, dict[str, Any]]] = [
+ROWS: list[tuple[str, Object]] = [
     *((name, {}) for name in CHECKS),
     *((name, GUEST) for name in OF_GUESTS),
     *((name, LIMITED) for name in OF_LIMITS),

@@ -8,7 +8,7 @@ import pytest
 
 from gpuctl.doctor.inside.claim_files import HOOK, hook_seen, is_group, named_hooks, read_ledger, sockets_seen
 from kubeletplugin.claims.cdi.hooks import HookCopies
-from tests.clusters import Unread
+from tests.clusters import Object, Unread
 from tests.gpuctl.doctor.nodes import UID
 from tests.gpus import Cgroup, MemoryLimits, NvmlError
 from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
@@ -18,7 +18,7 @@ PCI = "0000:1b:00.0"
 ALIVE, ENDED = Cgroup("/sys/fs/cgroup/a", 7), Cgroup("/sys/fs/cgroup/b", 8)
 
 
-def part(cgroup: Cgroup = ALIVE) -> dict[str, Any]:
+def part(cgroup: Cgroup = ALIVE) -> Object:
     names = {"namespace": "team", "pod": "train-0", "container": "main"}
     of = {"cdi_device": f"{UID}-gpu", "container_id": "abc", "name": names}
     place = {"path": cgroup.path, "inode": cgroup.inode}
@@ -74,7 +74,7 @@ def test_a_group_is_there_only_as_itself(tmp_path: Path) -> None:
     assert not is_group(tmp_path, Cgroup("/sys/fs/cgroup/\0", inode))
 
 
-def spec(path: str) -> dict[str, Any]:
+def spec(path: str) -> Object:
     edits = {"hooks": [{"hookName": "createRuntime", "path": path}, {"path": "/usr/bin/nvidia-cdi-hook"}]}
     return {"devices": [{"name": "a", "containerEdits": edits}, {"name": "b"}]}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuctl.doctor.outside.admission import MONITORING
 from gpuctl.doctor.outside.checks import OUTSIDE
-from tests.clusters import Unread
+from tests.clusters import Object, Unread
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.clusters import (
     AUTHORITY,
@@ -40,21 +40,21 @@ WELL = well_cluster()
 POOL = {"name": f"{NODE}/gpu.nvidia.com", "generation": 1, "resourceSliceCount": 1}
 
 
-def changed_slices(**spec: Any) -> tuple[dict[str, Any], ...]:
+def changed_slices(**spec: Any) -> tuple[Object, ...]:
     """The slices of the well cluster with other fields in the first."""
     slices: Any = copy.deepcopy(WELL.slices)
     slices[0]["spec"] |= spec
     return tuple(slices)
 
 
-def with_attribute(name: str, **value: Any) -> tuple[dict[str, Any], ...]:
+def with_attribute(name: str, **value: Any) -> tuple[Object, ...]:
     """The slices of the well cluster with another value of an attribute in the first device."""
     slices: Any = copy.deepcopy(WELL.slices)
     slices[0]["spec"]["devices"][0]["attributes"][name] = value
     return tuple(slices)
 
 
-def tainted(key: str, most: int | None = None) -> tuple[dict[str, Any], ...]:
+def tainted(key: str, most: int | None = None) -> tuple[Object, ...]:
     """The slices of the well cluster, of which the first devices have a taint."""
     slices: Any = copy.deepcopy(WELL.slices)
     for device in slices[0]["spec"]["devices"][:most]:
@@ -71,36 +71,36 @@ def without_right(rights: Any) -> dict[Any, bool]:
     return {first: False, **dict.fromkeys(others, True)}
 
 
-def an_account_lacks_a_right() -> dict[str, Any]:
+def an_account_lacks_a_right() -> Object:
     first, *others = WELL.account_rights.items()
     return {first[0]: without_right(first[1]), **dict(others)}
 
 
-def restarted(seconds_ago: float = 1800) -> dict[str, Any]:
+def restarted(seconds_ago: float = 1800) -> Object:
     made = driver_pod("controller")
     last = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": ago(seconds_ago)}
     made["status"]["containerStatuses"] = [status_of(2) | {"lastState": {"terminated": last}}]
     return made
 
 
-def cannot_run() -> dict[str, Any]:
+def cannot_run() -> Object:
     made = driver_pod("controller")
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting"}
     made["status"]["containerStatuses"] = [status_of(9, waiting=waiting)]
     return made
 
 
-def unready(node_name: str) -> dict[str, Any]:
+def unready(node_name: str) -> Object:
     made = driver_pod("controller", node_name=node_name)
     made["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": "no plugin"}]
     return made
 
 
-def mounting(path: str) -> dict[str, Any]:
+def mounting(path: str) -> Object:
     return pod("sees", volumes=[{"name": "host", "hostPath": {"path": path}}])
 
 
-def annotated(key: str, value: str) -> dict[str, Any]:
+def annotated(key: str, value: str) -> Object:
     """A pod with a claim, and an annotation that may get it more."""
     made = pod("sees", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
     made["metadata"]["annotations"] = {key: value}
@@ -110,24 +110,24 @@ def annotated(key: str, value: str) -> dict[str, Any]:
 HELD_ELSEWHERE = held_claim("train", "gpu-0000-1b-00-0", node="node-b")
 
 
-def capacity(amount: str) -> dict[str, Any]:
+def capacity(amount: str) -> Object:
     made = node()
     made["status"]["capacity"]["nvidia.com/gpu"] = amount
     return made
 
 
-def other_driver(**spec: Any) -> dict[str, Any]:
+def other_driver(**spec: Any) -> Object:
     return {"metadata": {"name": "theirs"}, "spec": {"driver": "nic.example.com", "pool": POOL, **spec}}
 
 
-def warned_policies() -> tuple[dict[str, Any], ...]:
+def warned_policies() -> tuple[Object, ...]:
     policies: Any = copy.deepcopy(WELL.policies)
     told = {"fieldRef": "spec.validations[0].expression", "warning": "undefined field 'nodeNames'"}
     policies[0]["status"] = {"typeChecking": {"expressionWarnings": [told]}}
     return tuple(policies)
 
 
-def changed_webhook(**fields: Any) -> dict[str, Any]:
+def changed_webhook(**fields: Any) -> Object:
     item = webhook()
     item["webhooks"][0] |= fields
     return item
@@ -139,7 +139,7 @@ def expired() -> str:
     return f"-----BEGIN CERTIFICATE-----\n{base64.encodebytes(body).decode()}-----END CERTIFICATE-----\n"
 
 
-def by_right() -> tuple[dict[str, Any], ...]:
+def by_right() -> tuple[Object, ...]:
     """Pods that asked for GPUs, see none, or are the driver's."""
     asked = pod("asked", containers=[VISIBLE], resourceClaims=[{"name": "gpu"}])
     limited = pod("limited", containers=[VISIBLE | {"resources": {"limits": {"nvidia.com/gpu": "1"}}}])
@@ -176,7 +176,7 @@ PARTS = (
 OF_GPUS = (*("class-devices", "device-plugin", "nodes", "pools", "published", "taints", "unasked-gpus"),)
 """The checks that need nodes and slices."""
 
-ROWS: list[tuple[str, dict[str, Any]]] = [
+ROWS: list[tuple[str, Object]] = [
     *((name, {}) for name in CHECKS),
     ("server-version", {"server_version": {"gitVersion": "v1.35.9"}}),
     ("server-version", {"server_version": {"gitVersion": "unknown"}}),
@@ -283,7 +283,7 @@ def test_the_checks_say_what_is_wrong() -> None:
 def test_what_may_not_be_read_is_not_ok() -> None:
     told = []
     for part in PARTS:
-        unread: dict[str, Any] = {part: UNREADABLE}
+        unread: Object = {part: UNREADABLE}
         seen = dataclasses.replace(WELL, **unread)
         found = {name: check.look(seen) for name, check in CHECKS.items()}
         other = [

@@ -1,6 +1,6 @@
 """What is read of a cluster over the API server, and what becomes of refusals."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ kubernetes_feature_enabled{name="DRAPartitionableDevices",stage="BETA"} 0
 kubernetes_feature_enabled{name="AnyGA",stage=""} 1
 other{name="x"} 1
 """
-
-
-@pytest.fixture
-def server() -> Iterator[EmbeddedApiServer]:
-    with EmbeddedApiServer() as server:
-        yield server
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.clusters import Object
 from tests.eventually import eventually
 from tests.examples import is_long
 from tests.gpuctl.demo.test_demo import processes_of
@@ -77,9 +77,9 @@ class Machine:
             said, _ = process.communicate(timeout=60)
         return said if process.returncode == 0 else f"failed: {said}"
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Object:
         """The state of the machine, without numbers that a driver gives anew when it gets a GPU back."""
-        found: dict[str, Any] = json.loads((self._node / "state.json").read_text())
+        found: Object = json.loads((self._node / "state.json").read_text())
         for gpu in found["gpus"].values():
             del gpu["minor"]
         return found

@@ -5,7 +5,6 @@ import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from kubeletplugin.claims.journal.entry import MalformedEntry, decode, encode
 from kubeletplugin.claims.journal.journal import _MOST_ASIDE
+from tests.clusters import Object
 from tests.gpus import StorageError
 from tests.plugin import Entry, HeldDevice, Journal, ShareRecord
 
@@ -190,7 +190,7 @@ def test_a_device_that_spans_gpus_is_found_on_each_of_them(tmp_path: Path) -> No
         assert found.holders_of(pair) == (only,)
 
 
-def signed(document: dict[str, Any]) -> dict[str, Any]:
+def signed(document: Object) -> Object:
     """The document with the checksum that its entry has now."""
     body = json.dumps(document["entry"], sort_keys=True, separators=(",", ":"))
     return {**document, "sha256": hashlib.sha256(body.encode()).hexdigest()}

@@ -2,8 +2,8 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
+from tests.clusters import Object
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.plugin import ClaimRef
 
@@ -21,12 +21,12 @@ def mounts(node: FakeNode, ref: ClaimRef) -> dict[str, Path]:
     }
 
 
-def documents(data: str) -> list[dict[str, Any]]:
+def documents(data: str) -> list[Object]:
     """The objects of a metadata file, in their order."""
     return [json.loads(line) for line in data.splitlines()]
 
 
-def told(node: FakeNode, ref: ClaimRef, where: str) -> dict[str, Any]:
+def told(node: FakeNode, ref: ClaimRef, where: str) -> Object:
     """The newest object in the file at this path below the folder that containers know."""
     return documents(mounts(node, ref)[f"{FOLDER}/{where}"].read_text())[0]
 

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
 from tests.plugin import ContainerStart
+from tests.running import running
 
 CLAIM = "0a1b2c3d-claim"
 DEVICE = f"{CLAIM}-gpu-0000-01-00-0-ts-4-mem"
@@ -24,14 +24,8 @@ def serving(folder: Path, instance: str, start: Callable[[ContainerStart], None]
     """An instance that answers with ``start`` inside the block."""
     server = HookSocket(folder, instance, start)
     server.open()
-    thread = threading.Thread(target=server.run, name=instance)
-    thread.start()
-    try:
+    with running(server.run, server.stop):
         yield server
-    finally:
-        server.stop()
-        thread.join(_SECONDS)
-        assert not thread.is_alive()
 
 
 def call(**changed: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from kubeletplugin.sharing.memory.hook_socket import (
     no,
     yes,
 )
+from tests.clusters import Object
 from tests.kubeletplugin.sharing.memory.served_hooks import call, line
 
 CONTAINERD = {
@@ -114,7 +115,7 @@ def test_any_bytes_are_a_container_or_malformed(said: bytes) -> None:
     _HOSTILE_ANNOTATIONS, st.dictionaries(st.sampled_from(["version", "claim", "device", "cgroup"]), _JSON)
 )
 def test_whatever_a_container_says_of_itself_comes_out_as_names_or_not_at_all(
-    annotations: dict[str, Any], changed: dict[str, Any]
+    annotations: Object, changed: Object
 ) -> None:
     said = call(**changed)
     said["state"]["annotations"] = annotations

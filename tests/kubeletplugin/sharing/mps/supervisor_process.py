@@ -8,8 +8,9 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from tests.clusters import Object
 from tests.eventually import eventually
 from tests.kubeletplugin.sharing.mps.scene import MpsScene
 
@@ -45,10 +46,10 @@ class SupervisorProcess:
                 self._serving.put(item=True)
         self._serving.put(item=False)
 
-    def wait_for(self, event: str) -> dict[str, Any]:
+    def wait_for(self, event: str) -> Object:
         """Wait until this was logged; the first such line."""
 
-        def lines() -> list[dict[str, Any]]:
+        def lines() -> list[Object]:
             return [line for line in map(json.loads, self.lines) if line["event"] == event]
 
         return eventually(f"{event} is logged", lines, context=lambda: "".join(self.lines))[0]

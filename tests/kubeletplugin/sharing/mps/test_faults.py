@@ -2,12 +2,12 @@
 
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from kubeletplugin.sharing.mps.processes import CONTROL
 from kubeletplugin.sharing.mps.supervisor import Supervisor
+from tests.clusters import Object
 from tests.gpus import ClaimBlocked, DriverError, NodeIncomplete
 from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, mps_process, running, told
 from tests.kubeletplugin.stream_client import StreamClient
@@ -21,7 +21,7 @@ def nothing_is_left(mps: MpsScene, supervisor: Supervisor) -> bool:
 
 
 Spoil = Callable[[MpsScene], object]
-STARTS: dict[str, tuple[Spoil, dict[str, Any], type[DriverError], str]] = {
+STARTS: dict[str, tuple[Spoil, Object, type[DriverError], str]] = {
     "no program": (
         lambda mps: (mps.root / "usr/bin" / CONTROL).unlink(),
         {},
@@ -57,7 +57,7 @@ STARTS: dict[str, tuple[Spoil, dict[str, Any], type[DriverError], str]] = {
 
 @pytest.mark.parametrize(("spoil", "seconds", "error", "words"), STARTS.values(), ids=STARTS)
 def test_a_daemon_that_does_not_start_is_told_of_and_leaves_nothing(
-    mps: MpsScene, spoil: Spoil, seconds: dict[str, Any], error: type[DriverError], words: str
+    mps: MpsScene, spoil: Spoil, seconds: Object, error: type[DriverError], words: str
 ) -> None:
     spoil(mps)
     supervisor = mps.supervisor(mps.site(**seconds))

@@ -8,10 +8,9 @@ from typing import Any
 import yaml
 from markdown_it import MarkdownIt
 
+from tests.clusters import Object
 from tests.tools.docs.site.markdown_files import markdown_files
 from tools.docs.site.places import ROOT
-
-Object = dict[str, Any]
 
 FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 LEFT_OUT = "…"

@@ -17,12 +17,11 @@ import yaml
 from driver.policy.config import rule_schema
 from envtest.client.api import APPLY
 from gpuctl.simulate.workload import load_workload
-from tests.clusters import EmbeddedApiServer
+from tests.clusters import EmbeddedApiServer, Object
 from tests.envtest.embedded.api.api_calls import shown
 from tests.gpus import decode_any, load_machine, parse_config, parse_file
 from tests.tools.docs.site.code_blocks import (
     Block,
-    Object,
     as_claim,
     blocks,
     is_executed,

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.clusters import Object
 from tests.envtest.embedded.api.api_calls import ask
 from tests.envtest.embedded.control.control_plane import ControlPlane, control_plane
 
 APPS = "/apis/apps/v1/namespaces/default"
 LABELS = {"app": "a"}
-
-Object = dict[str, Any]
 
 
 class Workloads:

@@ -1,11 +1,11 @@
 """A node whose GPUs can be passed through, and how its functions stand."""
 
 from pathlib import Path
-from typing import Any
 
 from driver.claims.opaque import API_VERSION
 from driver.hardware.pci_view import pci_view
 from driver.kinds.passthrough.kind import passthrough_device_name
+from tests.clusters import Object
 from tests.gpus import DRIVER_NAME, FakeKernel, NvmlDevice, PciAddress, Watch, read_function
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.plugin import ClaimRef
@@ -39,9 +39,9 @@ class PassthroughNode(FakeNode):
         assert name is not None
         return name
 
-    def vm(self, name: str, *gpus: int, uid: str = "", iommu: dict[str, Any] | None = None) -> ClaimRef:
+    def vm(self, name: str, *gpus: int, uid: str = "", iommu: Object | None = None) -> ClaimRef:
         """An allocated claim for these GPUs, with an opaque configuration where one is given."""
-        extra: dict[str, Any] = {}
+        extra: Object = {}
         if iommu is not None:
             parameters = {"apiVersion": API_VERSION, "kind": "VfioDeviceConfig", "iommu": iommu}
             opaque = {"driver": DRIVER_NAME, "parameters": parameters}

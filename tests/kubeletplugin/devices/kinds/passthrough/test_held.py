@@ -2,19 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.clusters import Object
 from tests.gpus import ClaimBlocked, ClaimRefused, DeviceHeld, DriverNotLoaded, NvmlDevice, Watch
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.plugin import ClaimRef, FunctionInUse, NotLetGo
 
 
-def spec(node: PassthroughNode, ref: ClaimRef) -> dict[str, Any]:
+def spec(node: PassthroughNode, ref: ClaimRef) -> Object:
     """The claim's CDI spec, which has to be a valid one."""
-    found: dict[str, Any] = json.loads(node.spec_path(ref).read_bytes())
+    found: Object = json.loads(node.spec_path(ref).read_bytes())
     validate(found)
     return found
 

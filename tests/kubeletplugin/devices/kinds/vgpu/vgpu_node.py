@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.clusters import Object
 from tests.gpus import MadeVgpu, PciAddress, made_on
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.plugin import ClaimRef
@@ -34,13 +35,13 @@ def made(node: FakeNode) -> dict[str, MadeVgpu]:
     return {str(pci): vgpu for pci in functions for vgpu in made_on(node.sysfs, pci)}
 
 
-def edits(node: FakeNode, ref: ClaimRef) -> dict[str, Any]:
+def edits(node: FakeNode, ref: ClaimRef) -> Object:
     """What the claim's CDI spec gives a container with its first device."""
-    found: dict[str, Any] = json.loads(node.spec_path(ref).read_bytes())["devices"][0]["containerEdits"]
+    found: Object = json.loads(node.spec_path(ref).read_bytes())["devices"][0]["containerEdits"]
     return found
 
 
-def with_config(**iommu: Any) -> dict[str, Any]:
+def with_config(**iommu: Any) -> Object:
     """The rest of an allocation whose claim has a configuration of vfio."""
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig", "iommu": iommu}
     opaque = {"driver": "gpu.nvidia.com", "parameters": parameters}
