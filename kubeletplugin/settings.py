@@ -84,6 +84,11 @@ class Settings:
         sockets.checked_socket_path(settings.registration_socket)
         sockets.checked_socket_path(settings.mps_socket)
         sockets.checked_socket_path(settings.memory_socket)
+        if not settings.imex_socket.is_absolute():
+            raise ConfigError(
+                f"--imex-socket {str(settings.imex_socket)[:_SHOWN_CHARACTERS]!r} is not an absolute path",
+                "name the socket as it is on the host",
+            )
         for socket in settings.channels_sockets if settings.channels else ():
             sockets.checked_socket_path(socket)
         return settings

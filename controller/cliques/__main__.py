@@ -62,7 +62,11 @@ def main(
         events = EventRecorder(client, NAME, identity)
         lease = Lease(client, namespace, NAME, identity, stop, changed=lambda: publisher.wake())  # noqa: PLW0108 - publisher is made below
         at_work = lambda: service.pulse.work("cliques")  # noqa: E731 - as a method of the pulse with its name
-        publisher = CliquePublisher(client, lease.is_held, events, stop, channels, at_work)
+        publisher = CliquePublisher(
+            client, lease.is_held, events, stop, channels, at_work, metrics.reflector_restarted
+        )
+        metrics.show_number("gpu_dra_cliques_leads", lambda: float(lease.is_held()))
+        metrics.show(publisher.numbers, "gpu_dra_cliques_nodes", "gpu_dra_cliques_channels")
         numbers.serve(service, metrics_addr, metrics)
         # A replica that waits for the Lease is ready: it would take over at once.
         answers = probes.Probes(lambda: "", service.pulse.hung, publisher.why_not)

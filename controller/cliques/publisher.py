@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from controller.cliques.wanted import (
-    Channel,
-    Claim,
-    Doubt,
-    allocated,
-    cliques_of,
-    doubts_in,
-    is_away,
-    node_value,
-    pools,
-)
+from controller.cliques.wanted import Doubt, doubts_in, is_away, node_value, pools
 from controller.observe.allocations import claims_of_node
 from controller.publish.own_writes import OwnWrites
 from controller.publish.slice_diff import generate_name, plan_sync
 from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL, DRIVER_NAME
 from driver.errors import ApiError
 from driver.event_reasons import EventReason
+from driver.kinds.channel import Channel, Claim, CliqueState, allocated, clique_states, cliques_of
 from driver.kube.backoff import Backoff
 from driver.kube.client import PATIENT_SECONDS, KubeClient
 from driver.kube.errors import Conflict, NotFound
@@ -31,6 +22,7 @@ from driver.kube.events import EventRecorder, Reference
 from driver.kube.paths import NODES, RESOURCE_SLICES, object_path
 from driver.kube.reflector import Reflector, Selection
 from driver.process.log import get_logger
+from driver.process.metrics.table import Reading
 from driver.process.service import Service
 from driver.slices.specs import Spec, taint_times
 
@@ -61,6 +53,7 @@ class CliquePublisher:
         stop: threading.Event,
         channels: int,
         at_work: Callable[[], AbstractContextManager[object]],
+        restarted: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._is_leader = is_leader
@@ -68,6 +61,7 @@ class CliquePublisher:
         self._stop = stop
         self._channels = channels
         self._at_work = at_work
+        self._restarted = restarted
         self._changed = threading.Event()
         self._gpu_slices = self._reflector(RESOURCE_SLICES, {"spec.driver": DRIVER_NAME})
         self._own_slices = self._reflector(RESOURCE_SLICES, {"spec.driver": CHANNELS_DRIVER_NAME})
@@ -75,16 +69,27 @@ class CliquePublisher:
         self._claims = self._reflector(_CLAIMS, {}, lambda item: any(allocated([item])))
         self._own_writes = OwnWrites(self._own_slices.snapshot)
         self._backoff = Backoff(0.2, 30.0)
-        # The nodes whose pods were read since they are away.
+        # The nodes whose pods were read since they are away, and whose channels are kept back by now.
         self._looked: set[str] = set()
         self._told: set[tuple[str, str]] = set()
-        self.pools = 0
 
     def start(self, service: Service) -> None:
         """Begin to watch and to write, until the service ends."""
         for name, one in self.reflectors():
             service.spawn(f"watch-{name}", one.run, one.wake)
         service.spawn("cliques", self.run, self.wake)
+
+    def cliques(self) -> tuple[CliqueState, ...]:
+        """The cliques and their channels as they are published."""
+        slices = (*self._gpu_slices.snapshot()[0], *self._own_slices.snapshot()[0])
+        return clique_states(slices, self._claims.snapshot()[0])
+
+    def numbers(self) -> Iterator[Reading]:
+        """How many nodes and channels each clique has."""
+        for one in self.cliques():
+            yield Reading("gpu_dra_cliques_nodes", {"clique": one.name}, len(one.nodes))
+            for state, count in (("free", one.free), ("held", one.held), ("kept-back", one.kept_back)):
+                yield Reading("gpu_dra_cliques_channels", {"clique": one.name, "state": state}, count)
 
     def why_not(self) -> str:
         """What is not up to date, as a sentence for people; empty if everything is."""
@@ -131,7 +136,7 @@ class CliquePublisher:
         for item in stored:
             if item["spec"]["pool"]["name"] not in wanted:
                 self._delete(item)
-        self.pools = len(wanted)
+        self._looked = away
         told = {str(one["spec"].get("nodeName")) for one in slices if one["spec"].get("devices")}
         for name, node in nodes.items():
             self._label(node, cliques.get(name), tells=name in told)
@@ -152,7 +157,6 @@ class CliquePublisher:
         for node in away - self._looked:
             claims = claims_of_node(self._client, node)
             doubts |= {Doubt(channel, node_value(node)) for claim, channel in held if claim in claims}
-        self._looked = away
         return doubts
 
     def _write(self, pool: str, specs: tuple[Spec, ...], stored: list[Object]) -> None:
@@ -238,6 +242,7 @@ class CliquePublisher:
         self, path: str, fields: dict[str, str], concerns: Callable[[Object], bool] = lambda _item: True
     ) -> Reflector:
         def failed(error: ApiError, wait_seconds: float) -> None:
+            self._restarted()
             _log.warning("cannot watch", path=path, error=str(error), wait_seconds=round(wait_seconds, 1))
 
         return Reflector(

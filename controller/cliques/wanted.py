@@ -13,13 +13,10 @@ from typing import Any
 
 from driver.devices.device import Device, Taint
 from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL
-from driver.kinds.channel import CHANNEL, channel_name, channel_number
+from driver.kinds.channel import CHANNEL, KEPT_BACK, Channel, channel_name, channel_number
 from driver.slices.specs import Spec, lay_out
 
 Json = Mapping[str, Any]
-
-KEPT_BACK = f"{CHANNELS_DRIVER_NAME}/node-not-ready"
-"""The taint of a channel that a pod on a node that is not ready may still have; its value names the node."""
 
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """The taint by which an admin says that a node is off, so that nothing runs there any more."""
@@ -28,12 +25,6 @@ _MOST_LABEL_CHARACTERS, _KEPT_CHARACTERS, _DIGITS = 63, 50, 12
 _MOST_TAINTS = 16
 """DeviceTaintsMaxLength of k8s.io/api/resource/v1."""
 
-Channel = tuple[str, int]
-"""A clique, and the number of a channel there."""
-
-Claim = tuple[str, str]
-"""Namespace and name."""
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class Doubt:
@@ -41,17 +32,6 @@ class Doubt:
 
     channel: Channel
     node_value: str
-
-
-def cliques_of(slices: Iterable[Json]) -> dict[str, str]:
-    """The clique of each node, by the GPUs in its slices; none for a node whose GPUs are in several."""
-    found: dict[str, set[str]] = {}
-    for spec in (one["spec"] for one in slices):
-        for device in spec.get("devices") or ():
-            clique = (device.get("attributes") or {}).get("fabricClique", {}).get("string")
-            if clique and spec.get("nodeName"):
-                found.setdefault(spec["nodeName"], set()).add(clique)
-    return {node: clique for node, cliques in found.items() for clique in cliques if len(cliques) == 1}
 
 
 def is_away(node: Json) -> bool:
@@ -68,16 +48,6 @@ def node_value(node: str) -> str:
     if len(node) <= _MOST_LABEL_CHARACTERS:
         return node
     return f"{node[:_KEPT_CHARACTERS]}-{hashlib.sha256(node.encode()).hexdigest()[:_DIGITS]}"
-
-
-def allocated(claims: Iterable[Json]) -> Iterator[tuple[Claim, Channel]]:
-    """The channels that claims have, each with the namespace and name of its claim."""
-    for claim in claims:
-        metadata, allocation = claim["metadata"], (claim.get("status") or {}).get("allocation") or {}
-        for result in (allocation.get("devices") or {}).get("results") or ():
-            number = channel_number(result["device"])
-            if result["driver"] == CHANNELS_DRIVER_NAME and number is not None:
-                yield (metadata["namespace"], metadata["name"]), (result["pool"], number)
 
 
 def doubts_in(slices: Iterable[Json]) -> Iterator[Doubt]:

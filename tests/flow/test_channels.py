@@ -1,30 +1,18 @@
 """Gangs on a rack: each has one claim for an IMEX channel, which keeps its pods in one NVLink clique."""
 
 import signal
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
-from driver.devices.names import CHANNELS_DRIVER_NAME
 from fakegpu.driver_files.driver_root import IMEX_STATE
-from tests.clusters import (
-    DRIVER_NAMESPACE,
-    PACKAGE_ROOT,
-    Cluster,
-    DriverNode,
-    Object,
-    fresh_namespace,
-    paths,
-    wait_for,
-    wait_for_list,
-    wait_gone,
-)
+from tests.clusters import Cluster, DriverNode, Object, fresh_namespace, paths, wait_for, wait_for_list
 from tests.eventually import eventually
 from tests.flow.claims import (
     allocated,
+    gpu_nodes,
     gpu_pod,
     make_claim,
     make_template,
@@ -32,22 +20,25 @@ from tests.flow.claims import (
     wait_running,
     wait_unschedulable,
 )
+from tests.flow.gangs import (
+    CLIQUE,
+    LABEL,
+    OTHER,
+    begin,
+    channels,
+    end,
+    node_of,
+    offer_channels,
+    start_plugin,
+    start_publisher,
+)
 from tests.flow.several_machines import installed_on
+from tests.flow.test_explain import explained
 from tests.gpus import MACHINES
 
 Trays = tuple[Cluster, tuple[DriverNode, ...]]
 
-CLUSTER = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72"
-CLIQUE, OTHER = f"{CLUSTER}.4026", f"{CLUSTER}.4027"
-LABEL = "nvidia.com/gpu.clique"
-FOLDER = "/dev/nvidia-caps-imex-channels/"
 CHANNELS = 2
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": "nvlink-channel"},
-    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{CHANNELS_DRIVER_NAME}'"}}]},
-}
 
 
 @pytest.fixture(scope="module")
@@ -59,19 +50,12 @@ def trays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     other.write_text(yaml.safe_dump(machine))
     machines = ("gb200-tray", "gb200-tray", str(other), str(other))
     with installed_on(request.config, machines) as (cluster, drivers):
-        cluster.api.apply(PACKAGE_ROOT / "deploy/rbac.yaml")
-        cluster.api.create(CLASS)
         for driver in drivers:
             driver.process("kubeletplugin").stop()
-            driver.start_plugin("--channels")
-            driver.wait_serving()
-            eventually("its second driver is registered", lambda d=driver: registered(d))  # type: ignore[misc]
-        name = cluster.nodes[0].name
-        kubeconfig = cluster.service_account_kubeconfig(DRIVER_NAMESPACE, "gpu-dra-cliques", name)
-        flags = ("--kubeconfig", str(kubeconfig), "--channels", str(CHANNELS))
-        process = cluster.processes.start("cliques", (sys.executable, "-m", "controller.cliques", *flags))
-        wait_for_list(cluster.api, "/api/v1/nodes", lambda nodes: all(map(clique_of, nodes)), 60)
+            start_plugin(driver)
+        process = offer_channels(cluster, CHANNELS)
         yield cluster, drivers
+        process = cluster.processes.named(process.name)
         process.send(signal.SIGTERM)
         assert process.wait() == 0, process.log
 
@@ -87,51 +71,9 @@ def namespace(cluster: Cluster) -> Iterator[str]:
         yield name
 
 
-def registered(driver: DriverNode) -> bool:
-    """Whether the kubelet has registered the driver of channels."""
-    return '"driver": "channels.gpu.nvidia.com"' in driver.process("kubeletplugin").log
-
-
-def clique_of(node: Object) -> str:
-    return str(node["metadata"].get("labels", {}).get(LABEL, ""))
-
-
-def gang_pod(name: str, gang: str, clique: str = "") -> Object:
-    """A pod of a gang, with its GPUs by a claim of its own; the first one may be sent to a clique."""
-    pod = gpu_pod(name)
-    spec = pod["spec"]
-    spec["resourceClaims"].append({"name": "channel", "resourceClaimName": gang})
-    spec["containers"][0]["resources"]["claims"].append({"name": "channel"})
-    if clique:
-        spec["nodeSelector"] = {LABEL: clique}
-    return pod
-
-
-def begin(cluster: Cluster, namespace: str, gang: str, *pods: str, clique: str = "") -> None:
-    """A gang with its claim; its first pod may be sent to a clique."""
-    make_claim(cluster, namespace, gang, request("channel", "nvlink-channel"))
-    for number, name in enumerate(pods):
-        cluster.api.create(gang_pod(name, gang, clique if number == 0 else ""), namespace)
-
-
-def end(cluster: Cluster, namespace: str, gang: str, *pods: str) -> None:
-    """Delete a gang, and wait until it is gone."""
-    for name in pods:
-        cluster.api.delete(paths.pod(name, namespace))
-    for name in pods:
-        wait_gone(cluster.api, paths.pod(name, namespace))
-    cluster.api.delete(paths.resource_claim(gang, namespace))
-    wait_gone(cluster.api, paths.resource_claim(gang, namespace))
-
-
-def node_of(cluster: Cluster, namespace: str, pod: str) -> str:
-    return str(cluster.api.get(paths.pod(pod, namespace))["spec"]["nodeName"])
-
-
-def channels(cluster: Cluster, namespace: str, pod: str) -> list[str]:
-    """The channels that the container of a pod sees."""
-    nodes = cluster.container(pod, namespace).device_nodes
-    return [node.removeprefix(FOLDER) for node in nodes if node.startswith(FOLDER)]
+def specs(drivers: Iterable[DriverNode]) -> list[Path]:
+    """The CDI specs of claims for channels on these nodes."""
+    return [file for driver in drivers for file in driver.node.cdi_dir.glob("*channels*")]
 
 
 def test_gangs_on_the_same_nodes_have_different_channels_and_each_stays_in_its_clique(
@@ -158,8 +100,7 @@ def test_gangs_on_the_same_nodes_have_different_channels_and_each_stays_in_its_c
             assert channels(cluster, namespace, name) == [gang[0].replace("-", "")]
     end(cluster, namespace, "first", *first)
     end(cluster, namespace, "second", *second)
-    left = "no CDI spec of a channel is left"
-    eventually(left, lambda: not any([*driver.node.cdi_dir.glob("*channels*")] for driver in drivers))
+    eventually("no CDI spec of a channel is left", lambda: not specs(drivers))
 
 
 def test_a_gang_waits_while_all_channels_of_the_cliques_are_taken(cluster: Cluster, namespace: str) -> None:
@@ -170,6 +111,8 @@ def test_a_gang_waits_while_all_channels_of_the_cliques_are_taken(cluster: Clust
 
     begin(cluster, namespace, "late", "late")
     wait_unschedulable(cluster, namespace, "late")
+    code, told = explained(cluster, namespace, "pod", "late")
+    assert (code, "nvlink-channel" in told) == (3, True), told
 
     end(cluster, namespace, "gang-0", "pod-0")
     wait_running(cluster, namespace, "late")
@@ -196,3 +139,54 @@ def test_a_pod_waits_for_nvidia_imex_and_is_told_of_it(trays: Trays, namespace: 
     wait_running(cluster, namespace, "gang-0")
     claim = wait_for(cluster.api, paths.resource_claim("gang", namespace), lambda _claim: True, 10)
     assert "devices" not in claim["status"], "no node writes into a gang's claim"
+
+
+def test_a_gang_that_does_not_fit_into_its_clique_waits_and_is_told_which_one_it_chose(
+    cluster: Cluster, namespace: str
+) -> None:
+    make_template(cluster, namespace, request(count=4))
+    begin(cluster, namespace, "gang", "gang-0", "gang-1", "gang-2", clique=CLIQUE)
+    wait_unschedulable(cluster, namespace, "gang-2")
+
+    _, told = explained(cluster, namespace, "pod", "gang-2")
+    assert f"of the NVLink clique {CLIQUE}" in " ".join(told.split())
+    assert "delete the gang's pods, then claim gang" in " ".join(told.split())
+
+
+def test_processes_that_are_killed_leave_no_channel_held(trays: Trays, namespace: str) -> None:
+    cluster, drivers = trays
+    make_template(cluster, namespace)
+    begin(cluster, namespace, "gang", "gang-0", clique=CLIQUE)
+    wait_running(cluster, namespace, "gang-0")
+    for driver in drivers:
+        driver.process("kubeletplugin").kill()
+    cluster.processes.named("cliques").kill()
+    cluster.api.delete(paths.pod("gang-0", namespace))
+    for driver in drivers:
+        start_plugin(driver)
+    start_publisher(cluster, CHANNELS)
+    end(cluster, namespace, "gang")
+
+    eventually("no CDI spec of a channel is left", lambda: not specs(drivers))
+    for number in range(CHANNELS):
+        begin(cluster, namespace, f"next-{number}", f"next-{number}", clique=CLIQUE)
+        wait_running(cluster, namespace, f"next-{number}")
+
+
+def test_a_claim_with_gpus_and_all_channels_of_a_clique_is_what_it_asks_for(
+    trays: Trays, namespace: str
+) -> None:
+    cluster, drivers = trays
+    channel = request("channel", "nvlink-channel", allocationMode="All")
+    make_claim(cluster, namespace, "both", request("gpu"), channel)
+    pod = gpu_pod("both", "both")
+    pod["spec"]["nodeSelector"] = {LABEL: OTHER}
+    cluster.api.create(pod, namespace)
+    wait_running(cluster, namespace, "both")
+
+    assert channels(cluster, namespace, "both") == ["channel1", "channel2"]
+    assert len(gpu_nodes(cluster, namespace, "both")) == 1
+    make_template(cluster, namespace)
+    begin(cluster, namespace, "gang", "gang-0")
+    wait_running(cluster, namespace, "gang-0")
+    assert node_of(cluster, namespace, "gang-0") in {driver.node.name for driver in drivers[:2]}

@@ -112,6 +112,7 @@ REFUSED: tuple[tuple[str, str, str, str], ...] = (
     ("kubeletplugin", "mps_dir", "{long}", "bytes, a unix socket takes 107: use a shorter folder"),
     ("kubeletplugin", "pod_uid", "../../up", "--pod-uid '../../up'"),
     ("kubeletplugin", "cdi_hook", "nvidia-cdi-hook", "--cdi-hook 'nvidia-cdi-hook' is not an absolute path"),
+    ("kubeletplugin", "imex_socket", "imex.sock", "--imex-socket 'imex.sock' is not an absolute path"),
     ("controller", "config", "/missing/rules.yaml", "/missing/rules.yaml"),
     ("controller", "metrics_addr", "{taken}", "cannot serve metrics at {taken}"),
     ("kubeletplugin", "metrics_addr", "{taken}", "give --metrics-addr a free host:port"),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.cliques.publisher import CliquePublisher
-from controller.cliques.wanted import KEPT_BACK
 from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL
+from driver.kinds.channel import KEPT_BACK
 from tests.clusters import EmbeddedApiServer, EventRecorder, KubeClient, Object, paths, plan_node
 from tests.eventually import eventually
 from tests.gpus import EventReason
@@ -237,12 +237,26 @@ def test_a_channel_that_a_pod_on_a_lost_node_has_is_kept_back_until_the_node_is_
     rack.server.delete("/api/v1/namespaces/team/pods/gang-0")
     rack.server.delete(f"{DRA}/namespaces/team/resourceclaims/gang")
     first.end()
-    rack.begin()
+    second = rack.begin()
     rack.add("other-0", OTHER)
     rack.becomes(rack.channels, {**kept_back, OTHER: THREE})
+    told = {(*one.labels.values(),): one.value for one in second.publisher.numbers()}
+    assert told[(CLIQUE,)] == told[CLIQUE, "free"] == 2
+    assert (told[CLIQUE, "held"], told[CLIQUE, "kept-back"]) == (0, 1)
 
     rack.set_ready("tray-0", "True")
     rack.becomes(rack.channels, {CLIQUE: THREE, OTHER: THREE})
+
+
+def test_what_is_kept_back_is_not_forgotten_when_the_server_refuses_the_write(rack: Rack) -> None:
+    rack.give("gang", 2)
+    rack.run_pod("gang-0", "tray-0", "gang")
+    rack.begin()
+    rack.becomes(rack.channels, {CLIQUE: THREE})
+    fault = rack.server.fail("update", "resourceslices", code=500, times=1)
+    rack.set_ready("tray-0", "Unknown")
+    rack.becomes(rack.channels, {CLIQUE: ["channel-1", "channel-2*", "channel-3"]})
+    assert fault.times == 0
 
 
 def test_a_node_that_an_admin_says_is_off_keeps_nothing_back(rack: Rack) -> None:
