@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PRODUCT := $(VENV)/.product
 STAMP := $(VENV)/.complete
 
-.PHONY: help demo scenarios test near test-all check docs api-test guest-test cluster-test cluster-test-core bench bench-scheduler bench-fleet soak fuzz proto image memory-hook release carry pictures manifests go lock format clean
+.PHONY: help demo scenarios test near test-all test-rest check docs api-test guest-test cluster-test cluster-test-core bench bench-scheduler bench-fleet soak fuzz proto image memory-hook release carry pictures manifests go lock format clean
 .DEFAULT_GOAL := help
 
 help: ## Say what there is
@@ -32,17 +32,22 @@ PYTEST = $(BIN)/python -m pytest tests $(PARALLEL) $(if $(LONG),--hypothesis-pro
 APART = --ignore=tests/api --ignore=tests/cluster --ignore=tests/guest
 
 # Where the environment forbids to keep compiled modules, each of the processes that tests start compiles them all.
-test near test-all api-test guest-test cluster-test cluster-test-core: export PYTHONDONTWRITEBYTECODE :=
+test near test-all test-rest api-test guest-test cluster-test cluster-test-core: export PYTHONDONTWRITEBYTECODE :=
 
 # Compiled once: each worker would compile all modules on a first run.
+COMPILE = @$(BIN)/python -m compileall -q -j 0 $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
+
 test: $(STAMP) ## Run the tests of every module; needs nothing but Python
-	@$(BIN)/python -m compileall -q -j 0 $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
+	$(COMPILE)
 	$(PYTEST) --part quick $(APART)
 
 near: $(STAMP) ## Run the tests that mirror what git calls changed, in seconds
 	@$(BIN)/python -m pytest -q $(PARALLEL) $$($(BIN)/python -m tests.near)
 
-test-all: test ## Run make test, then all other tests that need no real cluster and no guest
+test-all: test test-rest ## Run make test, then all other tests that need no real cluster and no guest
+
+test-rest: $(STAMP)
+	$(COMPILE)
 	$(PYTEST) --part rest $(APART)
 
 check: $(STAMP) ## Formatting, lint, types, layers, what is generated

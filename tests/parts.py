@@ -31,6 +31,7 @@ TAKE_LONG = (
     "tests/controller/test_main.py",
     "tests/controller/uninstall/test_program.py",
     "tests/controller/webhook/test_main.py",
+    "tests/driver/process/test_privileges.py",
     "tests/driver/kube/test_access.py::test_a_service_in_a_pod_never_loads_the_package_for_kubeconfigs",
     "tests/gpuctl/completion/test_completion.py",
     "tests/gpuctl/demo/test_demo.py",
@@ -45,14 +46,22 @@ TAKE_LONG = (
     "tests/gpuctl/verify/change/test_crash_sweep.py",
     "tests/gpuctl/verify/change/test_machines.py",
     "tests/gpuctl/verify/change/test_undo.py",
+    "tests/gpuctl/verify/test_compiled.py",
     "tests/gpuctl/verify/test_cuda_checks.py",
+    "tests/kubeletplugin/claims/cdi/test_hooks.py::test_a_folder_that_is_mounted_noexec_is_named",
     "tests/kubeletplugin/claims/journal/test_deep_files.py",
     "tests/kubeletplugin/claims/journal/test_locks.py::test_a_key_held_by_another_process_is_waited_for",
     "tests/kubeletplugin/claims/test_crashes.py",
     "tests/kubeletplugin/devices/fabric/test_passthrough.py::test_every_step_may_be_the_last",
+    "tests/kubeletplugin/devices/host/test_capabilities.py::test_a_node_that_nobody_made_yet_is_made_as_the_driver_wants_it",
+    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_missing_nodes_are_made_with_the_numbers_of_the_module_for_everybody",
+    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_owner_and_mode_are_those_of_the_drivers_parameters",
+    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_a_node_of_an_earlier_load_is_not_given_to_a_container",
+    "tests/kubeletplugin/devices/host/test_real_kernel.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_sequences.py",
     "tests/kubeletplugin/devices/kinds/vgpu/test_virtual_functions.py",
+    "tests/kubeletplugin/sharing/memory/test_hook_socket.py::test_other_users_are_refused_even_where_they_can_connect",
     "tests/kubeletplugin/sharing/memory/test_hostile_sequences.py",
     "tests/kubeletplugin/sharing/mps/test_control.py::test_a_daemon_that_does_not_run_is_named_and_ends_nothing",
     "tests/kubeletplugin/sharing/mps/test_daemon_shm.py",
@@ -66,7 +75,7 @@ TAKE_LONG = (
     "tests/kubeletplugin/sharing/test_time_slices.py",
     "tests/kubernetes_rules/cel/test_selector.py::test_a_macro_that_doubles_its_text_is_refused",
 )
-"""Files and tests in the folders above that belong to the rest: they start processes or take many steps."""
+"""What belongs to the rest in the folders above: it starts processes, takes many steps, or needs root."""
 
 QUICK_FLOWS = (
     "tests/flow/test_whole_gpus.py::",
