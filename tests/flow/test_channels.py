@@ -164,7 +164,8 @@ def test_processes_that_are_killed_leave_no_channel_held(trays: Trays, namespace
     cluster.api.delete(paths.pod("gang-0", namespace))
     for driver in drivers:
         start_plugin(driver)
-    start_publisher(cluster, CHANNELS)
+    publisher = start_publisher(cluster, CHANNELS)
+    eventually("the publisher has the lease", lambda: publisher.log.count("has the lease") == 2)
     end(cluster, namespace, "gang")
 
     eventually("no CDI spec of a channel is left", lambda: not specs(drivers))
