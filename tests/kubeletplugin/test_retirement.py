@@ -191,20 +191,20 @@ def test_beside_nvidias_driver_only_what_is_ours_goes(with_sockets: Departing) -
 
 
 def test_the_files_of_channels_go_once_no_gang_has_one(tmp_path: Path) -> None:
-    rack, registry = ChannelNode(tmp_path), tmp_path / "registry"
-    registry.mkdir()
-    registration_socket(registry, CHANNELS_DRIVER_NAME).touch()
-    registration_socket(registry, "nic.example.com").touch()
+    rack = ChannelNode(tmp_path)
+    boot = boot_folder(rack.folder, BOOT)
     ref = rack.claim("gang", 1)
     rack.prepare(ref)
+    with short_folder() as registry:
+        registration_socket(registry, CHANNELS_DRIVER_NAME).touch()
+        registration_socket(registry, "nic.example.com").touch()
+        with pytest.raises(NotRetired, match="channels for team/gang"):
+            retire_channels(boot, registry)
+        rack.unprepare(ref)
+        for _ in range(2):
+            retire_channels(boot, registry)
 
-    with pytest.raises(NotRetired, match="channels for team/gang"):
-        retire_channels(boot_folder(rack.folder, BOOT), registry)
-    rack.unprepare(ref)
-    for _ in range(2):
-        retire_channels(boot_folder(rack.folder, BOOT), registry)
-
+        assert [path.name for path in registry.iterdir()] == ["nic.example.com-reg.sock"]
     assert not rack.folder.exists()
-    assert [path.name for path in registry.iterdir()] == ["nic.example.com-reg.sock"]
     rack.channels.peers.close()
     rack.node.stop()
