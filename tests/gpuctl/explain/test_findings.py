@@ -365,7 +365,31 @@ def gang(*labels: str) -> Later:
     return of_pod(waiting, nodes=nodes, slices=both, claims=(channel, claim(), *used))
 
 
+def without_channel() -> Later:
+    """A claim for a channel, where eight gangs have those of the clique of both nodes."""
+    names = [f"channel-{number}" for number in range(1, 9)]
+    given = {"request": "channel", "driver": CHANNELS_DRIVER_NAME, "pool": CLIQUE}
+    gangs = [
+        claim(f"gang-{name}", allocation={"devices": {"results": [{**given, "device": name}]}})
+        for name in names
+    ]
+    channels = {
+        "metadata": {"name": "channels"},
+        "spec": {
+            "driver": CHANNELS_DRIVER_NAME,
+            "pool": {"name": CLIQUE, "generation": 1, "resourceSliceCount": 1},
+            "allNodes": True,
+            "devices": [{"name": name} for name in names],
+        },
+    }
+    selector = {"cel": {"expression": f"device.driver == '{CHANNELS_DRIVER_NAME}'"}}
+    of_channels = {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}
+    state = {"nodes": (NODE, NODE_B), "slices": (channels,), "classes": (of_channels,)}
+    return of_claim(claim(), **state, claims=gangs)
+
+
 GANGS = {
+    "without a channel": without_channel(),
     "in a clique that is full": gang(CLIQUE, "other"),
     "in a clique with room": gang("other", CLIQUE),
     "in a clique that is gone": gang("other", "other"),
