@@ -42,6 +42,8 @@ FLAGS = {
         "--metrics-addr": 'default:""',
         "--health-addr": 'default:""',
         "--used-memory-status-seconds": "default:0;x>=0",
+        "--channels": "",
+        "--imex-socket": "default:/etc/nvidia-imex/imex_ctrl.sock",
         "--pod-uid": 'default:""',
         "--retire": "",
         "--log-level": "default:info",
