@@ -28,6 +28,13 @@ class EventReason(Enum):
         self.meaning = meaning
         self.way_out = way_out
 
+    CLIQUE_LABEL_WRONG = (
+        "CliqueLabelWrong",
+        ("Node",),
+        "Warning",
+        "the label `nvidia.com/gpu.clique` that somebody else set names another clique than the node's GPUs",
+        "correct or remove the label",
+    )
     PREPARE_WAITS = (
         "PrepareWaits",
         ("ResourceClaim",),

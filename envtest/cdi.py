@@ -121,7 +121,9 @@ def resolve(folder: Path, device_ids: Sequence[str], host_root: Path = Path("/")
 def _apply(view: ContainerView, edits: Mapping[str, Any], host_root: Path) -> None:
     for node in edits.get("deviceNodes", ()):
         path, numbers = node["path"], (node.get("major"), node.get("minor"))
-        host_path = _on_host(node.get("hostPath") or path, host_root)
+        # CDI's library looks at the node on the host only for what the spec does not say (fillMissingInfo).
+        is_complete = bool(node.get("type") and node.get("major"))
+        host_path = _on_host(node.get("hostPath") or path, host_root, may_be_missing=is_complete)
         # CDI's library takes all permissions where a spec names none.
         view.nodes[path] = DeviceNode(path, host_path, *numbers, node.get("permissions") or "rwm")
     for mount in edits.get("mounts", ()):
@@ -136,11 +138,13 @@ def _apply(view: ContainerView, edits: Mapping[str, Any], host_root: Path) -> No
     view.groups.extend(edits.get("additionalGids", ()))
 
 
-def _on_host(path: str, host_root: Path) -> str:
+def _on_host(path: str, host_root: Path, *, may_be_missing: bool = False) -> str:
     # A folder that only this process has, as a temporary one, is not below the host's root.
     for seen in (host_root / path.lstrip("/"), Path(path)):
         if seen.exists():
             return str(seen)
+    if may_be_missing:
+        return path
     raise InjectionFailed(f"{path} of a CDI spec is not there")
 
 

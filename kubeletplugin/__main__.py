@@ -13,7 +13,7 @@ from driver.roots.flag import AUTO, DRIVER_ROOT_HELP, HOST_ROOT_HELP, checked_fo
 from kubeletplugin.claims.cdi.hook import COPY
 from kubeletplugin.early_sockets import open_early_sockets
 from kubeletplugin.process_inputs import Given
-from kubeletplugin.settings import Settings
+from kubeletplugin.settings import IMEX_SOCKET, Settings
 from kubeletplugin.wait_for_other_driver import wait_for_nvidia_driver
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -90,6 +90,19 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     show_envvar=True,
     help="How often the used GPU memory is written into the status of claims, if it changed by more than "
     "5 percent; 0 turns this off.",
+)
+@click.option(
+    "--channels",
+    is_flag=True,
+    show_envvar=True,
+    help="Also prepare claims for IMEX channels, as the driver channels.gpu.nvidia.com.",
+)
+@click.option(
+    "--imex-socket",
+    type=click.Path(path_type=Path),
+    default=IMEX_SOCKET,
+    show_envvar=True,
+    help="The socket of nvidia-imex on the host (IMEX_CMD_UNIX_DOMAIN_PATH).",
 )
 @click.option(
     "--pod-uid",

@@ -6,7 +6,7 @@ here: the process adds threads and sockets, and decides in which order they end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kubeletplugin.claims.cdi.hooks import Hooks
@@ -31,6 +31,7 @@ from kubeletplugin.devices.fabric.records import FabricRecords
 from kubeletplugin.devices.hardware import Hardware
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.host.imex import Rack
 from kubeletplugin.devices.kinds.kind import NodeKinds, NodePorts
 from kubeletplugin.devices.kinds.registry import HELD_KINDS
 from kubeletplugin.devices.kinds.vgpu.virtual_functions import VirtualFunctions
@@ -65,6 +66,60 @@ class Folders:
 
 
 @dataclass(frozen=True, slots=True)
+class Common:
+    """What the claims of all DRA drivers of the node are prepared with."""
+
+    hardware: Hardware
+    kinds: NodeKinds
+    nodes: GpuNodes
+    hooks: Hooks
+    shares: ClaimShares
+    fabric: ClaimFabric
+    leftovers: RecordIndex
+    memory: ClaimMemory
+    listeners: Listeners
+    intervals: Intervals
+
+    def claims(
+        self,
+        identity: Identity,
+        cluster: Cluster,
+        records: tuple[Journal, KeyedLocks],
+        files: tuple[CdiStore, MetadataStore],
+        watch: NodeWatch,
+    ) -> tuple[Preparer, Reconciler]:
+        """What prepares and releases the claims of one DRA driver, with its own records and files."""
+
+        # The preparer and the reconciler need each other.
+        def release_unneeded(uid: str) -> bool:
+            return reconciler.release_unneeded(uid)
+
+        journal, (store, metadata_store), hardware = records[0], files, self.hardware
+        specs = Specs(
+            self.kinds, self.nodes, hardware.driver, hardware.mps_folders, self.hooks, metadata_store
+        )
+        metadata = ClaimMetadata(metadata_store, self.kinds, cluster.published)
+        claim_files = ClaimFiles(store, metadata, self.listeners.step, self.listeners.timing)
+        ports = Ports(cluster, self.listeners, watch, self.memory, release_unneeded)
+        preparer = Preparer(
+            identity, *records, self.kinds, self.shares, self.fabric, self.leftovers, specs, claim_files,
+            ports, self.intervals.patience_seconds,
+        )  # fmt: skip
+        reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), cluster, watch)
+        return preparer, reconciler
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The parts that work on claims for IMEX channels: a DRA driver of its own, with files of its own."""
+
+    peers: Peers
+    journal: Journal
+    preparer: Preparer
+    reconciler: Reconciler
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """The parts that work on claims, and the folder of the boot.
 
@@ -87,6 +142,7 @@ class Parts:
     health: HealthCheck
     memory: ClaimMemory
     recovered: Recovered
+    common: Common
 
 
 def assemble(
@@ -101,11 +157,6 @@ def assemble(
 
     Raises StorageError.
     """
-
-    # The preparer and the reconciler need each other.
-    def release_unneeded(uid: str) -> bool:
-        return reconciler.release_unneeded(uid)
-
     discovery, generation, step = hardware.discovery, identity.driver_generation, listeners.step
     # First, since it removes the files of earlier boots before anything reads them.
     store = CdiStore(folders.cdi)
@@ -117,7 +168,8 @@ def assemble(
     nodes = GpuNodes(hardware.sysfs_root)
     kernel, users = hardware.kernel, hardware.users
     pci = hardware.sysfs_root, kernel, hardware.binder, users, hardware.driver, hardware.controllers
-    kinds = HELD_KINDS.on(NodePorts(discovery, nodes, journal, *pci))
+    rack = Rack(cluster.published.clique, hardware.imex)
+    kinds = HELD_KINDS.on(NodePorts(discovery, nodes, journal, *pci, rack))
     waits = intervals.state_again_seconds, intervals.state_settle_seconds
     watch = NodeWatch(journal, kinds, listeners.state, *waits)
     journal.on_change = watch.claims_changed
@@ -136,13 +188,8 @@ def assemble(
     holders, published = PartitionHolders(journal, step), cluster.published
     fabric = ClaimFabric(hardware.fabric, partitions, holders, locks, discovery, published)
     leftovers = RecordIndex(shared.files, partitions.files)
-    specs = Specs(kinds, nodes, hardware.driver, hardware.mps_folders, hooks, metadata_store.folder)
-    metadata = ClaimMetadata(metadata_store, kinds, published)
-    claim_files = ClaimFiles(store, metadata, step, listeners.timing)
-    ports = Ports(cluster, listeners, watch, memory, release_unneeded)
-    written = specs, claim_files, ports, intervals.patience_seconds
-    preparer = Preparer(identity, journal, locks, kinds, shares, fabric, leftovers, *written)
-    reconciler = Reconciler(identity, journal, preparer, (specs, claim_files), cluster, watch)
+    common = Common(hardware, kinds, nodes, hooks, shares, fabric, leftovers, memory, listeners, intervals)
+    preparer, reconciler = common.claims(identity, cluster, (journal, locks), (store, metadata_store), watch)
     sessions = discovery, hardware.controllers
     virtual = VirtualFunctions(hardware.sysfs_root, kernel, users, sessions, (journal, locks))
     given = cluster.given_by_device_plugins
@@ -156,8 +203,29 @@ def assemble(
     healer = Healer(hardware.sysfs_root, sessions, users, gpu_reset, claims, healed, watch, step)
     return Parts(
         boot, peers, kinds, journal, store, hooks, preparer, reconciler, sharing_reconciler, fabric, virtual,
-        healer, watch, health, memory, recovered,
+        healer, watch, health, memory, recovered, common,
     )  # fmt: skip
+
+
+def assemble_channels(of_gpus: Common, identity: Identity, cluster: Cluster, folders: Folders) -> Channels:
+    """The parts for claims of the DRA driver for IMEX channels. Raises StorageError.
+
+    A claim may have GPUs and a channel: each driver prepares its part, and keeps its own entry of the claim.
+    """
+    # The nodes of a gang share its claim, so none of them writes into its status.
+    common = replace(of_gpus, listeners=replace(of_gpus.listeners, prepared=lambda _entry: None))
+    timing = common.listeners.timing
+    store = CdiStore(folders.cdi, identity.driver)
+    peers, locks, boot = _disk(identity, folders, store, timing)
+    journal = Journal(boot / JOURNAL, peers.watch(), identity.driver_generation, timing.journal)
+    metadata_store = MetadataStore(boot.absolute() / "metadata", identity.driver)
+    # Channels lie on no GPU, so there is nothing to tell the controller of the node.
+    watch = NodeWatch(journal, common.kinds, lambda _state: None, common.intervals.state_again_seconds)
+    files = store, metadata_store
+    preparer, reconciler = common.claims(identity, cluster, (journal, locks), files, watch)
+    recover(journal, locks, store, identity)
+    sweep(metadata_store, journal, locks)
+    return Channels(peers, journal, preparer, reconciler)
 
 
 def _disk(identity: Identity, folders: Folders, store: CdiStore, timing: Timing) -> Disk:
@@ -167,7 +235,7 @@ def _disk(identity: Identity, folders: Folders, store: CdiStore, timing: Timing)
     # One instance at a time, so that none removes files that another one has just written.
     with peers.starting(_STARTING_SECONDS):
         boot = begin_boot(data, store, identity.boot_id)
-        remove_litter(boot, folders.cdi, peers.alone)
+        remove_litter(boot, folders.cdi, store, peers.alone)
     return peers, locks, boot
 
 

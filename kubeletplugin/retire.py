@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from driver.devices.names import DRIVER_NAME
+from driver.devices.names import CHANNELS_DRIVER_NAME, DRIVER_NAME
 from driver.errors import DriverError, StorageError
 from driver.process import probes
-from driver.process.boot import is_boot_folder
-from driver.process.durable import remove
+from driver.process.boot import boot_folder, is_boot_folder
+from driver.process.durable import remove, storage_errors
 from driver.process.log import get_logger
 from driver.process.probes import Probes
 from driver.process.service import Service
 from driver.process.sockets import is_registration_socket
 from kubeletplugin.assembly import Parts
+from kubeletplugin.claims.journal.journal import FOLDER as JOURNAL
+from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.kubelet.wire.server import is_answered
 from kubeletplugin.migration.other_driver import FORMER_CHECKPOINT
 from kubeletplugin.process_inputs import Given
@@ -64,6 +66,7 @@ def retire_node(settings: Settings, given: Given) -> None:
         if not assembled:
             assembled.append(assemble_alone(settings, given, service))
         retire(assembled[0], mps, left)
+        retire_channels(boot_folder(settings.channels_dir), settings.registry_dir)
 
     try:
         if settings.data_dir.exists():
@@ -194,6 +197,24 @@ def _listed(folder: Path) -> Iterable[Path]:
         return list(folder.iterdir())
     except OSError as error:
         raise StorageError(f"listing {folder} failed: {error.strerror}", "check --registry-dir") from error
+
+
+def retire_channels(boot: Path, registry: Path) -> None:
+    """Remove the files of the DRA driver for IMEX channels. Raises NotRetired while a claim has a channel.
+
+    ``boot`` is the folder of this boot in that driver's own.
+    """
+    folder = boot.parent
+    if not folder.exists():
+        return
+    held = [entry.owner for entry in Journal(boot / JOURNAL, lambda: True).held()]
+    if held:
+        raise NotRetired(f"this node still holds channels for {_named(held)}", "end the pods of these claims")
+    for socket in _listed(registry):
+        if is_registration_socket(socket.name, CHANNELS_DRIVER_NAME):
+            remove(socket)
+    with storage_errors(folder, "removing"):
+        shutil.rmtree(folder)
 
 
 def _named(things: list[str]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, checked_node_name
+from driver.devices.names import CHANNELS_DRIVER_NAME, DRIVER_NAME, checked_node_name
 from driver.errors import ConfigError
 from driver.process import sockets
 from driver.roots.driver_roots import DriverRoots
@@ -18,6 +18,9 @@ from kubeletplugin.kubelet.wire.names import is_safe_uid
 from kubeletplugin.migration.other_driver import FORMER_CHECKPOINT
 
 _SHOWN_CHARACTERS = 64
+
+IMEX_SOCKET = Path("/etc/nvidia-imex/imex_ctrl.sock")
+"""Where NVIDIA's own DRA driver expects the socket of nvidia-imex on a host that runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class Settings:
     health_addr: str
     pod_uid: str
     used_memory_status_seconds: int = 0
+    channels: bool = False
+    imex_socket: Path = IMEX_SOCKET
 
     @classmethod
     def from_flags(
@@ -79,6 +84,13 @@ class Settings:
         sockets.checked_socket_path(settings.registration_socket)
         sockets.checked_socket_path(settings.mps_socket)
         sockets.checked_socket_path(settings.memory_socket)
+        if not settings.imex_socket.is_absolute():
+            raise ConfigError(
+                f"--imex-socket {str(settings.imex_socket)[:_SHOWN_CHARACTERS]!r} is not an absolute path",
+                "name the socket as it is on the host",
+            )
+        for socket in settings.channels_sockets if settings.channels else ():
+            sockets.checked_socket_path(socket)
         return settings
 
     @property
@@ -100,6 +112,18 @@ class Settings:
     def registration_socket(self) -> Path:
         """Where the kubelet finds the plugin."""
         return sockets.registration_socket(self.registry_dir.absolute(), DRIVER_NAME, self.pod_uid)
+
+    @property
+    def channels_dir(self) -> Path:
+        """The folder of the DRA driver for IMEX channels."""
+        return self.plugins_dir.absolute() / CHANNELS_DRIVER_NAME
+
+    @property
+    def channels_sockets(self) -> tuple[Path, Path]:
+        """Where the kubelet reaches that driver, and where it finds it."""
+        service = self.channels_dir / sockets.service_socket_name(self.pod_uid)
+        folder = self.registry_dir.absolute()
+        return service, sockets.registration_socket(folder, CHANNELS_DRIVER_NAME, self.pod_uid)
 
     @property
     def memory_socket(self) -> Path:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-from driver.devices.names import DRIVER_NAME, pool_name
+from driver.devices.names import CHANNELS_DRIVER_NAME, DRIVER_NAME, pool_name
 from driver.errors import ClaimRefused, StorageError
 from driver.event_reasons import EventReason
 from driver.hardware.inventory import Discovery
@@ -28,16 +28,18 @@ from driver.process.metrics import serve as serve_metrics
 from driver.process.service import Service
 from driver.roots.watch import watch_roots
 from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag, pretended_cgroups
-from kubeletplugin.assembly import Folders, Parts, assemble
+from kubeletplugin.assembly import Folders, Parts, assemble, assemble_channels
 from kubeletplugin.claims.claim_events import ClaimsWithEvents, post_missing, post_on_entry, post_waiting
 from kubeletplugin.claims.journal.entry import Identity, driver_generation
 from kubeletplugin.claims.ports import Cluster, Listeners, Timing
 from kubeletplugin.devices.hardware import Hardware, pci_ports
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.imex import Imex
 from kubeletplugin.early_sockets import EarlySockets
 from kubeletplugin.kubelet import podresources
-from kubeletplugin.kubelet.plugin_sockets import ALONE_PART, KUBELET_PART, READY_PART
+from kubeletplugin.kubelet.node_state import NodeStateBoard
+from kubeletplugin.kubelet.plugin_sockets import ALONE_PART, KUBELET_PART, READY_PART, open_sockets
 from kubeletplugin.kubelet.wire.controllers import Controllers
 from kubeletplugin.kubelet.wire.health_board import HealthBoard
 from kubeletplugin.migration.other_driver import other_driver
@@ -164,12 +166,40 @@ def serve(settings: Settings, given: Given, early: EarlySockets, taken: TakeOver
     parts.health.add_reported(published.health_of)
     service.repeat("health", intervals.check_seconds, parts.health.run_once, health_now)
     service.repeat("other driver", intervals.check_seconds, _OtherDriverCheck(node, early).run_once)
+    if settings.channels:
+        _serve_channels(node, parts, published, service)
     # Registered last and so run first: running calls need everything above until they have finished.
     service.on_stop("calls", early.sockets.close)
     # Otherwise a call may wait 8 ms for a collection of everything that was imported.
     gc.collect()
     gc.freeze()
     service.run()
+
+
+def _serve_channels(node: _Node, parts: Parts, published: PublishedDevices, service: Service) -> None:
+    """Prepare claims for IMEX channels, as a DRA driver of its own with sockets and files of its own."""
+    settings, intervals, driver = node.settings, node.intervals, CHANNELS_DRIVER_NAME
+    _make_folder(settings.channels_dir)
+    identity = replace(node.identity, driver=driver, pool="")
+    cluster = _cluster(node, published, lambda _claim: None, driver)
+    folders = Folders(settings.channels_dir, settings.cdi_dir)
+    channels = assemble_channels(parts.common, identity, cluster, folders)
+    service_socket, registration_socket = settings.channels_sockets
+    claims = ClaimsWithEvents(channels.preparer, node.events)
+    sockets = open_sockets(
+        service,
+        driver=driver,
+        service_socket=service_socket,
+        registration_socket=registration_socket,
+        claims=claims,
+        board=HealthBoard(),
+        state=NodeStateBoard(),
+        metrics=node.metrics,
+    )
+    sockets.serving.up(READY_PART)
+    service.repeat("channels' CDI specs", intervals.check_seconds, channels.reconciler.restore_specs)
+    service.repeat("channels", intervals.reconcile_seconds, channels.reconciler.run_once)
+    service.on_stop("calls for channels", sockets.close)
 
 
 def _hold_memory(parts: Parts, watch: MemoryWatch) -> None:
@@ -243,13 +273,7 @@ def _connect(settings: Settings, intervals: Intervals, service: Service, metrics
 def _claims(node: _Node, published: PublishedDevices, early: EarlySockets) -> tuple[Parts, _Reports]:
     """The parts with the real ports, and the reports about claims."""
     settings, metrics = node.settings, node.metrics
-    try:
-        # The kubelet's folder for plugins must exist; a folder made here by mistake would stay unseen.
-        settings.data_dir.mkdir(mode=0o750, exist_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"cannot make the folder {settings.data_dir}: {error.strerror}", "make --plugins-dir writable"
-        ) from error
+    _make_folder(settings.data_dir)
     writer = StatusWriter(node.client, node.events.post)
     folders = Folders(settings.data_dir, settings.cdi_dir)
     listeners = Listeners(
@@ -288,6 +312,17 @@ def _claims(node: _Node, published: PublishedDevices, early: EarlySockets) -> tu
     plugin_metrics.show(metrics, settings.node_name)
     metrics.show_number("gpu_dra_plugin_registered", lambda: not early.sockets.serving.is_down(KUBELET_PART))
     return parts, reports
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder for a DRA driver; raises StorageError."""
+    try:
+        # The kubelet's folder for plugins must exist; a folder made here by mistake would stay unseen.
+        folder.mkdir(mode=0o750, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot make the folder {folder}: {error.strerror}", "make --plugins-dir writable"
+        ) from error
 
 
 def _reports(
@@ -329,11 +364,12 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
     settings = node.settings
     driver = InstalledDriver(settings.roots)
     kernel, binder, users = pci_ports(node.nvml, settings.roots, settings.sysfs_root)
+    programs = DriverPrograms(driver, settings.data_dir / "libraries")
     return Hardware(
         node.discovery,
         settings.sysfs_root,
         driver,
-        TimeSlices(DriverPrograms(driver, settings.data_dir / "libraries")),
+        TimeSlices(programs),
         MpsClient(settings.mps_socket),
         MpsFolders(settings.mps_dir.absolute()),
         fabric_from_flag(settings.nvml, settings.roots),
@@ -341,22 +377,28 @@ def _hardware(node: _Node, controllers: Controllers) -> Hardware:
         binder,
         users,
         controllers,
+        Imex(programs, (settings.roots.host_root or Path("/")) / settings.imex_socket.relative_to("/")),
         settings.cdi_hook,
         settings.memory_hook,
         None if settings.nvml == "real" else pretended_cgroups(node.nvml),
     )
 
 
-def _cluster(node: _Node, published: PublishedDevices, saw: Callable[[Mapping[str, Any]], None]) -> Cluster:
+def _cluster(
+    node: _Node,
+    published: PublishedDevices,
+    saw: Callable[[Mapping[str, Any]], None],
+    driver: str = DRIVER_NAME,
+) -> Cluster:
     pods = podresources.SharedList(lambda: podresources.list_pods(node.settings.pod_resources_socket))
     return Cluster(
         claim_reader(node.client, saw),
         published,
-        lambda: podresources.devices_in_use(node.settings.pod_resources_socket, DRIVER_NAME),
+        lambda: podresources.devices_in_use(node.settings.pod_resources_socket, driver),
         lambda: podresources.given_by_device_plugins(pods.recent(), _RESOURCES),
         lambda claim, error: post_waiting(node.events, claim, error),
         lambda claim, text: post_missing(node.events, claim, text),
-        lambda: podresources.containers_by_device(pods.now(), DRIVER_NAME),
+        lambda: podresources.containers_by_device(pods.now(), driver),
     )
 
 

@@ -24,7 +24,7 @@ NOT_TO_RUN = {"grpcio-tools", "pytest"}
 
 PROCESSES = [
     *("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-preemptor"),
-    "gpu-dra-webhook",
+    *("gpu-dra-cliques", "gpu-dra-webhook"),
 ]
 
 WORKLOAD = """\

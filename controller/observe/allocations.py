@@ -24,8 +24,13 @@ _Claim = tuple[str, str]
 
 def allocated_devices(client: KubeClient, *, node: str, driver: str, pool: str) -> frozenset[str]:
     """The names of the pool's devices that are allocated to claims of the node's pods; raises ApiError."""
-    claims = {claim for pod in _pods(client, node) for claim in _claims_of(pod)}
+    claims = claims_of_node(client, node)
     return frozenset().union(*(_allocated_to(client, claim, driver, pool) for claim in sorted(claims)))
+
+
+def claims_of_node(client: KubeClient, node: str) -> frozenset[tuple[str, str]]:
+    """The claims, by namespace and name, that the pods of a node use; raises ApiError."""
+    return frozenset().union(*map(_claims_of, _pods(client, node)))
 
 
 def _allocated_to(client: KubeClient, claim: _Claim, driver: str, pool: str) -> frozenset[str]:

@@ -42,13 +42,13 @@ def start(service: Service, options: Options) -> None:
     """Start all parts below ``service``; raises ConfigError for a flag that cannot be used."""
     # Imported here, so that --help and a usage error need none of it.
     from controller.preemptor.evict import Allowance, Evictor
-    from controller.preemptor.lease import Lease
     from controller.preemptor.pending import Exempt
     from controller.preemptor.preemptor import Behaviour, Preemptor
     from controller.preemptor.steps_aside import AGAIN_SECONDS, SchedulerPreempts
     from controller.preemptor.watch import Watch
     from driver.kube.client import KubeClient
     from driver.kube.events import EventRecorder
+    from driver.kube.lease import Lease
     from driver.process.metrics import Metrics
 
     metrics, stop = Metrics("preemptor"), service.stop_event

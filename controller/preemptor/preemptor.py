@@ -17,7 +17,6 @@ from typing import Any, Literal
 from controller.preemptor.decisions import Decisions, Verdict
 from controller.preemptor.evict import Carried, Evictor
 from controller.preemptor.kept import Kept, Placed, Rooms, end_seconds
-from controller.preemptor.lease import Lease
 from controller.preemptor.pending import Exempt, Surroundings, Waiting, WaitingPods, name_of, named
 from controller.preemptor.steps_aside import SchedulerPreempts, is_making_room
 from controller.preemptor.watch import Stored, Watch
@@ -26,6 +25,7 @@ from driver.event_reasons import EventReason
 from driver.kube.backoff import Backoff
 from driver.kube.client import KubeClient
 from driver.kube.events import EventRecorder, Reference
+from driver.kube.lease import Lease
 from driver.kube.paths import pod_path
 from driver.process.log import get_logger
 from driver.process.metrics import Metrics

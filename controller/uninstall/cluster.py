@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from driver.devices.names import DRIVER_NAME
+from driver.devices.names import CHANNELS_DRIVER_NAME, DRIVER_NAME
 from driver.kube.backoff import retry_until
 from driver.kube.client import KubeClient
 from driver.kube.errors import Conflict, NotFound
@@ -27,6 +27,7 @@ _PAGE = 500
 _PATIENCE_SECONDS = 30.0
 
 _MOST_NAMED = 20
+_DRIVERS = (DRIVER_NAME, CHANNELS_DRIVER_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class Holder:
 
 
 def holders(claims: Iterable[Object]) -> tuple[Holder, ...]:
-    """The claims with an allocation of devices of this driver, sorted."""
+    """The claims with an allocation of GPUs or channels of this driver, sorted."""
     # The kubelet unprepares a claim before its allocation is removed. So every prepared claim that still
     # exists is among them.
     return tuple(sorted(found for claim in claims if (found := _holder(claim)) is not None))
@@ -163,7 +164,7 @@ def holders(claims: Iterable[Object]) -> tuple[Holder, ...]:
 def _holder(claim: Object) -> Holder | None:
     status = claim.get("status") or {}
     results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
-    pools = {str(result.get("pool", "")) for result in results if result.get("driver") == DRIVER_NAME}
+    pools = {str(result.get("pool", "")) for result in results if result.get("driver") in _DRIVERS}
     if not pools:
         return None
     pods = [str(user["name"]) for user in status.get("reservedFor") or [] if user.get("resource") == "pods"]

@@ -63,6 +63,9 @@ most of these names to other classes. So a class counts if it was installed with
 has the driver's domain.
 """
 
+CHANNEL_CLASS = "nvlink-channel"
+"""The class of IMEX channels that comes with the driver."""
+
 CLASS_STRATEGIES: dict[str, Strategy] = {
     "shared-timesliced": "TimeSlicing",
     "shared-mps": "MPS",
@@ -216,7 +219,7 @@ def judge(subject: Subject, classes: frozenset[str]) -> Findings:
     # Each sentence once, in order.
     return Findings(
         (*_contradictions(decoded, requests), *dict.fromkeys(misfits)),
-        tuple(dict.fromkeys((*_without_effect(decoded), *_overridden(decoded, requests)))),
+        tuple(dict.fromkeys((*_without_effect(decoded), *_overridden(decoded, requests), *_gang(requests)))),
     )
 
 
@@ -251,6 +254,22 @@ def _without_effect(decoded: list[_Decoded]) -> Iterator[str]:
             yield (
                 f"{one.config.path}.opaque.parameters.sharing: TimeSlicing has no effect on a "
                 "partition, which has no interval to set"
+            )
+
+
+def _gang(requests: tuple[Request, ...]) -> Iterator[str]:
+    """What a claim for an IMEX channel asks for that no gang can want."""
+    channels = [one for one in requests if one.class_name == CHANNEL_CLASS]
+    if channels and any(one.is_certain for one in requests if one not in channels):
+        yield (
+            f"request {channels[0].name}: pods that share this claim for an IMEX channel all run on the node "
+            "of its GPUs: leave the channel to a claim of the gang, and give each pod a claim for its GPUs"
+        )
+    for one in channels:
+        if one.takes_all:
+            yield (
+                f"request {one.name}: allocationMode All takes every channel of an NVLink clique, so no "
+                "other gang can run there: one channel is enough for a gang"
             )
 
 

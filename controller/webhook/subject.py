@@ -41,13 +41,15 @@ class Config:
 class Request:
     """A request, or ``<request>/<subrequest>`` of a prioritized list.
 
-    ``class_name`` is the class that it names; ``is_installed``: it came with this driver.
+    ``class_name`` is the class that it names; ``is_installed``: it came with this driver. ``takes_all``: it
+    asks for all devices.
     """
 
     name: str
     class_name: str
     admin_access: bool = False
     is_installed: bool = False
+    takes_all: bool = False
 
     @property
     def class_words(self) -> str:
@@ -115,11 +117,17 @@ def _leaves(path: str, request: Mapping[str, Any]) -> list[Request]:
     subrequests = _items(request, "firstAvailable", path)
     if subrequests:
         return [
-            Request(f"{name}/{_text(one, 'name')}", _text(one, "deviceClassName")) for _, one in subrequests
+            Request(f"{name}/{_text(one, 'name')}", _text(one, "deviceClassName"), takes_all=_takes_all(one))
+            for _, one in subrequests
         ]
     # v1 and v1beta2 have the class below exactly; v1beta1 has it beside the name.
     exactly = _mapping(request.get("exactly", request), f"{path}.exactly")
-    return [Request(name, _text(exactly, "deviceClassName"), exactly.get("adminAccess") is True)]
+    admin_access, takes_all = exactly.get("adminAccess") is True, _takes_all(exactly)
+    return [Request(name, _text(exactly, "deviceClassName"), admin_access, takes_all=takes_all)]
+
+
+def _takes_all(asked: Mapping[str, Any]) -> bool:
+    return asked.get("allocationMode") == "All"
 
 
 def _items(holder: Mapping[str, Any], name: str, path: str) -> list[tuple[str, Mapping[str, Any]]]:

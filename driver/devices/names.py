@@ -11,6 +11,12 @@ from driver.nvml.pci_address import PciAddress
 DRIVER_NAME = "gpu.nvidia.com"
 """The name of NVIDIA's own DRA driver, so that claims and classes written for it work unchanged."""
 
+CHANNELS_DRIVER_NAME = "channels.gpu.nvidia.com"
+"""The DRA driver of IMEX channels. NVIDIA's compute-domain plugin has another name and may run beside it."""
+
+CLIQUE_LABEL = "nvidia.com/gpu.clique"
+"""The label of a node's NVLink clique: that of GPU feature discovery, which pod affinity uses, too."""
+
 _GPU = re.compile(r"^gpu-([0-9a-f]{4,8})-([0-9a-f]{2})-([0-9a-f]{2})-([0-7])\Z")
 _NODE = re.compile(r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")
 _MAX_NODE_NAME_CHARACTERS = 253

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from driver.kinds.channel import CHANNEL
 from driver.kinds.kind import Kinds
 from driver.kinds.partition.kind import MADE, STATIC
 from driver.kinds.passthrough.kind import PASSTHROUGH
@@ -11,4 +12,4 @@ from driver.kinds.whole import WHOLE
 
 # The order matters: each gets the forms that those before it made. Partitions change the whole GPU, virtual
 # machines may have all of it instead, and sharing is applied to what is left for containers.
-KINDS = Kinds((WHOLE, STATIC, MADE, VGPU, PASSTHROUGH), layers=(SHARED,))
+KINDS = Kinds((WHOLE, STATIC, MADE, VGPU, PASSTHROUGH, CHANNEL), layers=(SHARED,))

@@ -62,11 +62,14 @@ def lay_out(
     devices: Iterable[Device],
     *,
     pool: str,
-    node: str,
+    node: str = "",
+    node_selector: Mapping[str, Any] | None = None,
     driver: str = DRIVER_NAME,
     counter_sets: Iterable[CounterSet] = (),
 ) -> Layout:
     """The slices of a pool: counter sets, 8 in each, then devices in the given order, 64 in each.
+
+    The devices are on ``node``, or on the nodes that ``node_selector`` selects.
 
     A device is left out if it breaks a limit of the API, has the name of another one, or consumes counters
     that do not exist. So is a counter set that no remaining device uses. Raises ConfigError if the pool's
@@ -91,7 +94,8 @@ def lay_out(
     ]
     # Without devices, one empty slice shows that the driver is there.
     parts = parts or [{}]
-    head: Spec = {"driver": driver, "nodeName": node}
+    where = {"nodeName": node} if node_selector is None else {"nodeSelector": node_selector}
+    head: Spec = {"driver": driver, **where}
     specs = tuple(
         {**head, "pool": {"name": pool, "resourceSliceCount": len(parts)}, **part} for part in parts
     )

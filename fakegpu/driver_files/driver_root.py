@@ -37,10 +37,25 @@ LIBRARIES = {
 
 STUBS = ("nvidia-debugdump", "nvidia-persistenced")
 MPS_CONTROL, MPS_SERVER = "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"
+IMEX_CONTROL = "nvidia-imex-ctl"
+IMEX_STATE = "var/lib/fakegpu/imex"
+"""What nvidia-imex of the host says of itself: a file with a word, which a test writes.
+
+``READY`` without the file. With ``down`` nothing answers, and with ``slow`` nothing does for a minute.
+"""
 CDI_HOOK = "nvidia-cdi-hook"
 HOOK_CALLS = ("update-ldcache", "create-symlinks", "chmod", "enable-cuda-compat")
 """The commands that the stub of nvidia-cdi-hook lists, as an older release of the real one does."""
 
+_IMEX = """\
+state=READY
+[ -f {state} ] && state=$(cat {state})
+case $state in
+down) echo "Failed to connect to the IMEX daemon" >&2; exit 1;;
+slow) sleep 60;;
+esac
+echo "$state"
+"""
 _REFUSAL = 'echo "$0: the state of this fake machine cannot be reached from here" >&2\nexit 1\n'
 
 
@@ -80,11 +95,19 @@ def build_driver_root(
     return folder
 
 
+CHANNELS_MAJOR = 511
+"""The major of IMEX channels on a fake machine; on a real one it differs from load to load."""
+
+
 def build_device_nodes(folder: Path, machine: FakeMachine, view: ContainerView | None = None) -> None:
     """Build the device nodes and the capability files of MIG; from then on they follow the machine."""
     for name in CONTROL_NODES:
         null_device(folder / "dev" / name)
     (folder / "dev" / "dri" / "by-path").mkdir(parents=True, exist_ok=True)
+    if machine.spec.is_in_rack:
+        devices = folder / "proc" / "devices"
+        devices.parent.mkdir(exist_ok=True)
+        devices.write_text(f"Character devices:\n{CHANNELS_MAJOR} nvidia-caps-imex-channels\n")
     machine.attach_driver_root(folder, view.root if view else None)
 
 
@@ -112,6 +135,8 @@ def build_driver_files(
     _script(folder, MPS_SERVER, f"echo {MPS_SERVER} is started by {MPS_CONTROL} >&2\nexit 1\n")
     for name in STUBS:
         _script(folder, name)
+    (folder / IMEX_STATE).parent.mkdir(parents=True, exist_ok=True)
+    _script(folder, IMEX_CONTROL, _IMEX.format(state=shlex.quote(str((folder / IMEX_STATE).absolute()))))
     if cdi_hook:
         _script(folder, CDI_HOOK, f"case $1 in --help)\nprintf '   %s\\n' {' '.join(HOOK_CALLS)};; esac\n")
     firmware = folder / "lib" / "firmware" / "nvidia" / machine.state.driver_version

@@ -177,6 +177,11 @@ class MachineSpec:
     description: str = ""
     iommu: IommuSpec = _USUAL_IOMMU
 
+    @property
+    def is_in_rack(self) -> bool:
+        """Whether its NVLink fabric has other machines: a machine alone has a cluster UUID of zeros."""
+        return self.fabric is not None and uuid.UUID(self.fabric.cluster_uuid).int != 0
+
     def slot(self, pci: PciAddress) -> Slot:
         """The slot at an address; raises KeyError if the machine has none there."""
         for slot in self.slots:

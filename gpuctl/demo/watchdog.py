@@ -27,7 +27,8 @@ below it."""
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 """A daemon of MPS has this variable instead: it does not inherit the environment of the demo."""
 
-_CLEARING_SECONDS = 10.0
+# On a machine that is busy, a killed process may take long to end.
+_CLEARING_SECONDS = 60.0
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from driver.devices.memory_limits import MEMORY_LIMITS
-from driver.devices.names import DRIVER_NAME
+from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL, DRIVER_NAME
 from driver.devices.taints import TAINT_CHANGING
 from gpuctl.cli.cluster import Object
 from gpuctl.cli.output import some_of
@@ -73,6 +73,7 @@ def judge(snapshot: Snapshot, asked: Asked, allocator: Allocator | None = None) 
     claims = [claim for group in groups for claim in group.claims]
     slices, kinds = snapshot.slices, {finding.kind for finding in judged.findings}
     more = [*dict.fromkeys(looking_on(claims, judged.findings)), *_without_memory_limits(slices, claims)]
+    more += _gang(snapshot, asked.claims)
     if "no-match" in kinds:
         more += (*_changing(slices, snapshot.claims), *_withheld(slices))
     if kinds & {"no-match", "never"}:
@@ -171,6 +172,24 @@ class _Trials:
             return NodeReport(tried.name, found, pools, tried.closed, never)
         except RuleError as error:
             return NodeReport(tried.name, (), (), error.what)
+
+
+def _gang(snapshot: Snapshot, claims: Iterable[Object]) -> Iterator[Finding]:
+    """The clique that the pod's gang has chosen with its channel: its pods can go nowhere else."""
+    for claim in filter(is_allocated, claims):
+        for result in claim["status"]["allocation"]["devices"]["results"]:
+            if result["driver"] != CHANNELS_DRIVER_NAME:
+                continue
+            labels = (node["metadata"].get("labels") or {} for node in snapshot.known_nodes())
+            nodes = sum(one.get(CLIQUE_LABEL) == result["pool"] for one in labels)
+            placed, name = len(claim["status"].get("reservedFor") or ()), claim["metadata"]["name"]
+            yield Finding(
+                "gang",
+                f"claim {name} has {result['device']} of the NVLink clique {result['pool']}, so its pods can "
+                f"run on nodes of that clique only. Nodes there: {nodes}. Pods that have a place: {placed}",
+                "wait for GPUs there; or begin again, perhaps in another clique: delete the gang's pods, "
+                f"then claim {name}, and create them anew",
+            )
 
 
 def _withheld(slices: Iterable[Object]) -> tuple[Finding, ...]:

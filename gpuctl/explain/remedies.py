@@ -8,7 +8,9 @@ from functools import cached_property, partial
 from typing import Literal
 
 from driver.devices.sharing import SHARES
+from driver.kinds.channel import channel_number
 from gpuctl.cli.cluster import Object
+from gpuctl.cli.output import some_of
 from gpuctl.explain.devices import fitting
 from gpuctl.explain.findings import Finding, NodeReport, Outcome, RequestReport
 from gpuctl.explain.requests import needed, wants
@@ -16,6 +18,8 @@ from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator, Gat
 from kubernetes_rules.allocator.requests import Request, RequestedClaim
 from kubernetes_rules.errors import RuleError
 from kubernetes_rules.quantity import Quantity
+
+_MOST_GANGS = 5
 
 Prospect = Literal["now", "when free", "when well", "never", "unknown"]
 """``now``: it fits. ``when free``: once enough claims there have ended. ``when well``: once taints are gone,
@@ -85,13 +89,15 @@ def findings_of(tried: Trial) -> list[Finding]:
     for position, one in enumerate(tried.nodes):
         if one.is_full and one.prospect != "never":
             found += _together(tried, position)
-    return found + [
+    remedies = (
         finding
         for report in tried.reports
         for node in report.nodes
         if node.node in hopeful
         for finding in _remedies(report, node)
-    ]
+    )
+    # The channels of a clique are the same on all of its nodes.
+    return list(dict.fromkeys((*found, *remedies)))
 
 
 def _unselected(tried: Trial) -> set[tuple[str, str]]:
@@ -238,7 +244,10 @@ def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
     """What would make devices of a node available: the claims that hold them, or the taints, have to go."""
     for problem in node.pools:
         yield Finding("pool", f"{node.node}: {problem}", "see the driver's log there")
+    yield from _held_channels(node)
     for one in node.outcomes:
+        if _is_of_channels(one):
+            continue
         number = len(one.devices)
         plural, verb = ("", "is") if number == 1 else ("s", "are")
         count = f"{node.node}: {number} matching device{plural}"
@@ -255,6 +264,20 @@ def _remedies(report: RequestReport, node: NodeReport) -> Iterator[Finding]:
     if node.fitting:
         message = f"{node.node} has {node.fitting} free for request {report.request}"
         yield Finding("too-few", f"{message}, which wants {report.wants}")
+
+
+def _held_channels(node: NodeReport) -> Iterator[Finding]:
+    """The IMEX channels that gangs have: many, each with a claim of its own."""
+    held = [one for one in node.outcomes if _is_of_channels(one)]
+    if held:
+        number, claims = sum(len(one.devices) for one in held), {name for one in held for name in one.claims}
+        holders = some_of(sorted(claims), _MOST_GANGS)
+        message = f"the IMEX channels in its NVLink cliques are in use: {number} by {holders}"
+        yield Finding("in-use", message, "wait until one of these claims is deleted, or offer more channels")
+
+
+def _is_of_channels(outcome: Outcome) -> bool:
+    return outcome.gate == "in-use" and all(map(channel_number, outcome.devices))
 
 
 def _frees(outcome: Outcome) -> str:

@@ -38,7 +38,7 @@ def status(
     device is FREE while it has room; CLAIMS-LEFT says for how many claims that ask for no amount.
 
     Below is what shares with a memory limit hold and use, as far as the status of claims reports it: in all,
-    by GPU for a NODE, with -o wide also by share.
+    by GPU for a NODE, with -o wide also by share. An NVLink clique with IMEX channels has a line, too.
 
     With --watch a terminal shows every GPU with its holders and its health, and redraws them after changes.
     In a pipe, and with -o json, yaml or name, changed rows are printed below the earlier ones, by node.
@@ -48,6 +48,7 @@ def status(
     controller has warned of what it does not publish; 1 for a NODE that publishes nothing or a cluster that
     cannot be reached, 2 for a wrong command line, 130 when --watch is ended with Ctrl-C.
     """
+    from driver.kinds.channel import clique_states
     from gpuctl.cli.cluster import ClusterView, connect_client
     from gpuctl.fleet.cluster import views_of
     from gpuctl.fleet.seen import Seen
@@ -66,17 +67,22 @@ def status(
     views = views_of(seen.slices, seen.claims)
     if names:
         views, seen = _only(names, views, seen)
+    cliques = tuple(
+        one
+        for one in clique_states(seen.slices, seen.claims)
+        if not names or not set(names).isdisjoint(one.nodes)
+    )
     states, problems = [one.state for one in views], seen.problems(views)
     lost = _orphans(view, states, seen)
     form = Form(by_node=bool(watch or names or output == "wide"), wide=output == "wide")
 
     def show(shown: Sequence[NodeState], wrong: Sequence[str]) -> None:
         told = (*lost, *wrong)
-        data = document("GpuStatus", GpuStatus(tuple(shown), told, tuple(seen.unread)))
+        data = document("GpuStatus", GpuStatus(tuple(shown), told, tuple(seen.unread), cliques))
         emit(
             output,
             data,
-            lambda: picture(views, told, seen.unread, form),
+            lambda: picture(views, told, seen.unread, form, cliques),
             lambda: (f"node/{node.name}" for node in shown),
         )
 

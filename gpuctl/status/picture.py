@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from driver.health.remedies import leading
+from driver.kinds.channel import CliqueState
 from gpuctl.cli.output import columns, say, some_of
 from gpuctl.fleet.memory import bytes_text, memory_lines, not_held
 from gpuctl.fleet.nodes import NodeState, NodeView, Tainted, TierCount
@@ -29,6 +30,8 @@ class GpuStatus:
     """What is wrong that no node shows, a sentence each."""
     unread: tuple[str, ...]
     """What this user may not read, and is therefore not checked."""
+    cliques: tuple[CliqueState, ...] = ()
+    """The NVLink cliques whose IMEX channels are published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,14 @@ class Form:
         return tuple(_HEADS[place] for place in kept), found
 
 
-def picture(views: Sequence[NodeView], problems: Sequence[str], unread: Sequence[str], form: Form) -> str:
-    """The tables, the cluster in one line, what memory shares hold and use, then what is amiss.
+def picture(
+    views: Sequence[NodeView],
+    problems: Sequence[str],
+    unread: Sequence[str],
+    form: Form,
+    cliques: Sequence[CliqueState] = (),
+) -> str:
+    """The tables, the cluster in one line, memory shares and NVLink cliques, then what is amiss.
 
     ``problems`` are what the nodes do not show, ``unread`` is what this user may not read.
     """
@@ -60,7 +69,7 @@ def picture(views: Sequence[NodeView], problems: Sequence[str], unread: Sequence
         return "\n".join(("no node publishes GPUs of this driver", *lines))
     heads, found = form.table(nodes)
     table = [columns(heads, found), ""] if found else []
-    return "\n".join((*table, sum_of(views).plain, *_memory(nodes, form), *lines))
+    return "\n".join((*table, sum_of(views).plain, *_memory(nodes, form), *map(_clique, cliques), *lines))
 
 
 def _memory(nodes: Sequence[NodeState], form: Form) -> list[str]:
@@ -76,6 +85,14 @@ def _memory(nodes: Sequence[NodeState], form: Form) -> list[str]:
     return [
         f"shares with a memory limit: {number}, hold {bytes_text(sum(one.held_bytes for one in gpus))}{uses}"
     ]
+
+
+def _clique(one: CliqueState) -> str:
+    kept_back = f", {one.kept_back} kept back for nodes that are not ready" if one.kept_back else ""
+    return (
+        f"NVLink clique {one.name}: {len(one.nodes)} nodes, {one.channels} channels, "
+        f"{one.held} of them held by claims{kept_back}"
+    )
 
 
 def _sums(nodes: Iterable[NodeState]) -> Iterator[Row]:

@@ -29,7 +29,7 @@ from kubeletplugin.claims.cdi.spec import (
 )
 from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
-from kubeletplugin.claims.metadata import ClaimMetadata, metadata_mounts, request_path
+from kubeletplugin.claims.metadata import ClaimMetadata, MetadataStore, metadata_mounts, request_path
 from kubeletplugin.claims.ports import NO_TIMING, Timing
 from kubeletplugin.devices.host.driver_files import DriverFiles, InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import DeviceNode, GpuNodes, HostNow
@@ -67,9 +67,9 @@ class Specs:
         driver: InstalledDriver,
         mps: MpsFolders,
         hooks: Hooks,
-        metadata: Path,
+        metadata: MetadataStore,
     ) -> None:
-        """``metadata`` is the folder of metadata files. Its path is the same on the host."""
+        """The path of the folder of metadata files has to be the same on the host."""
         self._kinds = kinds
         self._nodes = nodes
         self._driver = driver
@@ -104,7 +104,7 @@ class Specs:
         # Without a lock: if two threads come here at once, one of them builds a spec for nothing.
         if known is not None and known[2] == parts:
             return known[3]
-        data = build_spec(*parts)
+        data = build_spec(*parts, self._metadata.driver)
         spec = Spec(data, hashlib.sha256(data).hexdigest())
         self._specs[entry.uid] = devices, source, parts, spec
         while len(self._specs) > _MOST_REMEMBERED:
@@ -124,7 +124,7 @@ class Specs:
         # By CDI name: with admin access several requests may have the same device, and a spec must not have
         # two devices of one name.
         found: dict[str, CdiDevice] = {}
-        mounts = metadata_mounts(entry, self._metadata)
+        mounts = metadata_mounts(entry, self._metadata.folder, self._metadata.driver)
         for held, by_kind in zip(entry.devices, edits, strict=True):
             made = by_kind
             if held.share is not None:

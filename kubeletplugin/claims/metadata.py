@@ -83,7 +83,8 @@ class ClaimMetadata:
     def _write(self, entry: Entry, requests: Mapping[str, tuple[HeldDevice, ...]]) -> None:
         claim = MetadataClaim(entry.namespace, entry.name, entry.uid, pod_claim_name(entry))
         for request, devices in requests.items():
-            content = document(claim, devices[0].request, [self._device(held) for held in devices])
+            told = [self._device(held) for held in devices]
+            content = document(claim, devices[0].request, told, self._store.driver)
             self._store.write(entry.uid, request, content)
 
     def _device(self, held: HeldDevice) -> MetadataDevice:
@@ -177,7 +178,9 @@ class MetadataDevice:
     attributes: Mapping[str, Any]
 
 
-def document(claim: MetadataClaim, request: str, devices: Iterable[MetadataDevice]) -> bytes:
+def document(
+    claim: MetadataClaim, request: str, devices: Iterable[MetadataDevice], driver: str = DRIVER_NAME
+) -> bytes:
     """The content of a request's file. ``request`` is as in the allocation, with its subrequest."""
     content: dict[str, Any] = {
         "metadata": {
@@ -189,15 +192,15 @@ def document(claim: MetadataClaim, request: str, devices: Iterable[MetadataDevic
     }
     if claim.pod_claim_name:
         content["podClaimName"] = claim.pod_claim_name
-    content["requests"] = [{"name": request, "devices": [_device(device) for device in devices]}]
+    content["requests"] = [{"name": request, "devices": [_device(device, driver) for device in devices]}]
     # The versions differ in nothing but their name, so the rest is encoded once.
     rest = json.dumps(content, separators=(",", ":"))[1:]
     head = '{{"kind":"DeviceMetadata","apiVersion":"metadata.resource.k8s.io/{}",'
     return "".join(f"{head.format(version)}{rest}\n" for version in _VERSIONS).encode()
 
 
-def _device(device: MetadataDevice) -> dict[str, Any]:
-    content: dict[str, Any] = {"driver": DRIVER_NAME, "pool": device.pool, "name": device.name}
+def _device(device: MetadataDevice, driver: str) -> dict[str, Any]:
+    content: dict[str, Any] = {"driver": driver, "pool": device.pool, "name": device.name}
     if device.attributes:
         content["attributes"] = dict(sorted(device.attributes.items()))
     return content
@@ -206,9 +209,10 @@ def _device(device: MetadataDevice) -> dict[str, Any]:
 class MetadataStore:
     """The metadata files. They mean nothing after the boot, so nothing is fsynced."""
 
-    def __init__(self, folder: Path) -> None:
-        """Make the folder if it is missing. Raises StorageError."""
+    def __init__(self, folder: Path, driver: str = DRIVER_NAME) -> None:
+        """Make the folder if it is missing. ``driver`` is the DRA driver. Raises StorageError."""
         self.folder = folder
+        self.driver = driver
         # Each file is mounted by itself, so containers need no access to the folder.
         make_private_folder(folder)
 
@@ -271,14 +275,14 @@ def pod_claim_name(entry: Entry) -> str:
     return name if _LABEL.fullmatch(name) else ""
 
 
-def metadata_mounts(entry: Entry, folder: Path) -> dict[str, CdiMount]:
+def metadata_mounts(entry: Entry, folder: Path, driver: str = DRIVER_NAME) -> dict[str, CdiMount]:
     """The mounts of the files in ``folder``, by the CDI device that they are an edit of."""
     # A container may use a single request of a claim, and then gets all devices of that request. So each file
     # is mounted by the first device of its request.
     return {
         devices[0].cdi_device: CdiMount(
             f"{folder}/{metadata_file_name(entry.uid, request)}",
-            f"{CONTAINER_FOLDER}/{request_path(entry, request)}/{DRIVER_NAME}-metadata.json",
+            f"{CONTAINER_FOLDER}/{request_path(entry, request)}/{driver}-metadata.json",
             is_writable=False,
         )
         for request, devices in requests_of(entry).items()

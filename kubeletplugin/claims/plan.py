@@ -99,6 +99,8 @@ def _allocated(claim: Claim) -> set[_Key]:
 def plan(claim: Claim, pool: str) -> tuple[PlannedDevice, ...]:
     """The devices that the claim was allocated from this driver, in allocation order.
 
+    ``pool`` is that of this node; empty for devices of several nodes, whose pool their kind checks.
+
     Raises ClaimRefused for a device or a pool that this node does not have, for a malformed configuration,
     and for one that the device cannot fulfil.
     """
@@ -145,7 +147,7 @@ def _kind_of(config: ClaimConfig) -> str:
 
 
 def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
-    if device.pool != pool:
+    if pool not in ("", device.pool):
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name} was given device {device.device} of pool {device.pool}, "
             f"but this node's pool is {pool}",
@@ -198,15 +200,15 @@ def gpus_of(devices: Iterable[PlannedDevice]) -> set[str]:
     return {place for one in devices for place in one.name.gpus or (one.name.device,)}
 
 
-def answer(devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
-    """The answer for the kubelet.
+def answer(devices: tuple[HeldDevice, ...], driver: str) -> tuple[PreparedDevice, ...]:
+    """The answer for the kubelet; ``driver`` is the DRA driver.
 
     It is made from the journal's entry alone, so a retry gets the same answer.
     """
     answered = []
     for held in devices:
         # Without the subrequest: the kubelet compares it with the request that a container names.
-        request, cdi_device = held.request.partition("/")[0], cdi_qualified_name(held.cdi_device)
+        request, cdi_device = held.request.partition("/")[0], cdi_qualified_name(held.cdi_device, driver)
         answered.append(
             PreparedDevice((request,), held.pool, held.allocated_name, (cdi_device,), held.share_id)
         )

@@ -279,7 +279,7 @@ class Preparer:
             shared = known.places if known.shares else ()
             with self._locks.holding([claim_key(ref.uid), *map(gpu_key, shared)], lock_seconds(call)):
                 if claim is None and self._journal.get(ref.uid) == known and self._is_intact(known):
-                    return answer(self._verify(known).devices)
+                    return self._answer(self._verify(known).devices)
         claim = claim or self._allocations.read(ref)
         planned = plan(claim, self._identity.pool)
         wanted = {*(known.places if known is not None else ()), *gpus_of(planned)}
@@ -295,7 +295,7 @@ class Preparer:
             is_current = entry is not None and (_is_newer(entry, call) or has_allocated(entry, claim))
             can_verify = is_current and (is_locked or (entry is not None and not entry.shares))
             if entry is not None and can_verify and self._is_intact(entry):
-                return answer(self._verify(entry).devices)
+                return self._answer(self._verify(entry).devices)
             if not is_locked:
                 # Taking the missing locks now could deadlock: locks are taken in one order.
                 raise NotReady(
@@ -313,7 +313,10 @@ class Preparer:
                 held = self._locate_all(ref, planned, entry, hardware)
             if not held:
                 return ()
-            return answer(self._carry_out(ref, claim.pod_claim_name, held, entry, generation, hardware))
+            return self._answer(self._carry_out(ref, claim.pod_claim_name, held, entry, generation, hardware))
+
+    def _answer(self, devices: tuple[HeldDevice, ...]) -> tuple[PreparedDevice, ...]:
+        return answer(devices, self._identity.driver)
 
     def _without_former_devices(self, entry: Entry | None, claim: Claim) -> Entry | None:
         """Take back the devices of an earlier allocation, and return the entry that remains, None for none.

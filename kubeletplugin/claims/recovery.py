@@ -21,7 +21,6 @@ from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Identity, boottime_ns
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.claims.journal.locks import KeyedLocks, claim_key, gpu_key
-from kubeletplugin.kubelet.wire.names import claim_of_cdi_spec
 
 _log = get_logger("recovery")
 
@@ -76,7 +75,7 @@ def begin_boot(data: Path, store: CdiStore, boot_id: str) -> Path:
     return folder
 
 
-def remove_litter(boot: Path, cdi: Path, alone: Callable[[], bool]) -> None:
+def remove_litter(boot: Path, cdi: Path, store: CdiStore, alone: Callable[[], bool]) -> None:
     """Remove the unfinished files that a crash has left; ``alone()`` as in ``remove_unfinished``.
 
     Files that cannot be removed are logged. They do no harm.
@@ -85,7 +84,7 @@ def remove_litter(boot: Path, cdi: Path, alone: Callable[[], bool]) -> None:
         for folder in (path for path in boot.iterdir() if path.is_dir()):
             remove_unfinished(folder, bool, alone)
         # Other drivers write here as well.
-        remove_unfinished(cdi, lambda name: claim_of_cdi_spec(name) is not None, alone)
+        remove_unfinished(cdi, store.is_spec, alone)
     except (StorageError, OSError) as error:
         _log.warning("cannot remove unfinished files", error=str(error))
 

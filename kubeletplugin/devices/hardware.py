@@ -15,6 +15,7 @@ from driver.nvml.api import Nvml
 from driver.roots.driver_roots import DriverRoots
 from kubeletplugin.claims.cdi.hook import NO_HOOK, HookSource
 from kubeletplugin.devices.host.driver_files import InstalledDriver
+from kubeletplugin.devices.host.imex import Imex
 from kubeletplugin.devices.host.kernel import Kernel, RealKernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Users
@@ -58,6 +59,8 @@ class Hardware:
     users: Users
     # The node's controllers that are connected.
     controllers: Controllers
+    # The daemon nvidia-imex of the host.
+    imex: Imex
     # Where nvidia-cdi-hook comes from.
     hook: HookSource = NO_HOOK
     # The program that keeps a container from starting until its memory limits are set; None without one.

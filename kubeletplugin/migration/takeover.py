@@ -30,7 +30,7 @@ from kubeletplugin.claims.cdi.store import CdiStore
 from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.devices.kinds.partition.record import PartitionRecord, written
 from kubeletplugin.kubelet.wire.containers import ClaimInUse
-from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR, cdi_device_name
+from kubeletplugin.kubelet.wire.names import cdi_device_name, cdi_qualified_name, cdi_vendor
 from kubeletplugin.migration.checkpoint import Checkpoint, PreparedClaim, PreparedDevice
 
 _log = get_logger("predecessor")
@@ -297,8 +297,8 @@ def _held(uid: str, device: PreparedDevice, around: Surroundings) -> HeldDevice:
     if result.pool != around.node:
         raise NotConfirmed(f"its device {result.device} is of pool {result.pool}")
     known = {
-        f"{CDI_VENDOR}/{CDI_CLASS}={cdi_device_name(uid, result.device)}",
-        f"{CDI_VENDOR}/device={result.device}",
+        cdi_qualified_name(cdi_device_name(uid, result.device)),
+        f"{cdi_vendor()}/device={result.device}",
     }
     # Containers that run were given these CDI devices; later specs have to have the same names.
     if not device.cdi_ids or not known.issuperset(device.cdi_ids):

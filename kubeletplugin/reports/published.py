@@ -36,6 +36,8 @@ class _Device:
     # Kept as text, which takes a tenth of the memory of the objects that are decoded from it.
     attributes: str = "{}"
     faults: Health = _HEALTHY
+    # The NVLink clique of several nodes, empty if its GPU is in none now.
+    clique: str = ""
 
 
 _UNSEEN = _Device()
@@ -72,6 +74,11 @@ class PublishedDevices:
         attributes: dict[str, Any] = json.loads(self._devices.get(device, _UNSEEN).attributes)
         return attributes
 
+    def clique(self) -> str | None:
+        """The NVLink clique of the node's GPUs; None if they are in none, or in several."""
+        found = {one.clique for one in self._devices.values() if one.clique}
+        return found.pop() if len(found) == 1 else None
+
     def take(self, kind: str, stored: Mapping[str, Any]) -> None:
         """Take over one event about a ResourceSlice; parts that cannot be read are skipped."""
         # The kubelet deletes all slices when it starts: that says nothing about their devices.
@@ -96,6 +103,7 @@ def _read(before: _Device, name: str, device: Mapping[str, Any]) -> _Device:
         before.memory if memory is None else memory,
         json.dumps(attributes, separators=(",", ":")) if isinstance(attributes, dict) else before.attributes,
         _faults(name, device.get("taints") or ()),
+        str((attributes or {}).get("fabricClique", {}).get("string") or ""),
     )
 
 

@@ -7,6 +7,7 @@ import yaml
 from click import Context
 
 from controller.__main__ import main as controller_main
+from controller.cliques.__main__ import main as cliques_main
 from controller.preemptor.__main__ import main as preemptor_main
 from controller.webhook.__main__ import main as webhook_main
 from driver.kube.paths import NODES
@@ -65,6 +66,7 @@ EVERYTHING: Object = {
             "allowedFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}],
         },
     },
+    "cliques": {"enabled": True, "channels": 16, "imexSocket": "/run/imex/ctl.sock"},
     "preemptor": {"enabled": True, "replicas": 2, "exemptPriorityClasses": ["notebook"], "nominate": True},
     "extraEnv": [{"name": "NO_PROXY", "value": "10.0.0.0/8"}],
     "extraVolumes": [{"name": "gpus", "hostPath": {"path": "/gpus", "type": "Directory"}}],
@@ -145,6 +147,7 @@ PROGRAMS = {
     "gpu-dra-mps": mps_main,
     "gpu-dra-page": page_main,
     "gpu-dra-preemptor": preemptor_main,
+    "gpu-dra-cliques": cliques_main,
     "gpu-dra-webhook": webhook_main,
 }
 

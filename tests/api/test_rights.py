@@ -33,6 +33,11 @@ MAY = {
         "list watch resourceslices; list watch poddisruptionbudgets; create pods/eviction;"
         "create leases in gpu-dra; get update leases:gpu-dra-preemptor in gpu-dra"
     ),
+    "gpu-dra-cliques": (
+        "list watch patch nodes; list watch create update delete resourceslices; list watch resourceclaims;"
+        "list pods; create patch events; create leases in gpu-dra;"
+        "get update leases:gpu-dra-cliques in gpu-dra; get clusterroles:gpu-dra-cliques"
+    ),
     "gpu-dra-page": "list resourceslices; list resourceclaims; list nodes; list events; get list pods",
     "gpu-dra-uninstall": (
         "list resourceclaims; list delete resourceslices; list nodes; create daemonsets in gpu-dra;"
@@ -41,7 +46,7 @@ MAY = {
     ),
 }
 NOBODY_MAY = (
-    "get list secrets; get list configmaps; create delete patch pods; create pods/exec; patch update nodes;"
+    "get list secrets; get list configmaps; create delete patch pods; create pods/exec; update nodes;"
     "update patch delete resourceclaims; update resourceclaims/binding; create update deviceclasses;"
     "create serviceaccounts/token in gpu-dra; create clusterroles; impersonate users"
 )
@@ -59,6 +64,10 @@ MAY_NOT = {
     "gpu-dra-preemptor": (
         "update resourceclaims/status; create delete resourceslices; create leases in default;"
         "update leases:other in gpu-dra"
+    ),
+    "gpu-dra-cliques": (
+        "get pods; get resourceclaims; patch update resourceclaims/status; create pods/eviction;"
+        "patch nodes/status; get clusterroles:other; create leases in default; update leases:other in gpu-dra"
     ),
     "gpu-dra-page": "create events; update resourceclaims/status; create resourceslices;create pods/eviction",
     "gpu-dra-uninstall": (
@@ -109,7 +118,9 @@ def answers(api: ApiClient, account: str, rows: str) -> dict[str, bool]:
 def test_an_account_may_do_its_work_and_nothing_else(api: ApiClient, account: str) -> None:
     eventually("its roles are known", lambda: all(answers(api, account, MAY[account]).values()))
 
-    forbidden = answers(api, account, f"{NOBODY_MAY};{MAY_NOT[account]}")
+    # A policy limits what the process for cliques may change of a node.
+    nodes = "" if account == "gpu-dra-cliques" else ";patch nodes"
+    forbidden = answers(api, account, f"{NOBODY_MAY};{MAY_NOT[account]}{nodes}")
 
     assert [row for row, allowed in forbidden.items() if allowed] == []
 

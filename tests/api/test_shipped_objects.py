@@ -10,12 +10,15 @@ from tests.clusters import Object, RealApiServer
 from tests.refused_on_purpose import REFUSED, is_old
 
 PROJECT = Path(__file__).resolve().parents[2]
-OF_OTHERS = ("kubevirt.io", "kueue.x-k8s.io", "config.kueue.x-k8s.io")
+OF_OTHERS = (
+    *("kubevirt.io", "kueue.x-k8s.io", "config.kueue.x-k8s.io", "jobset.x-k8s.io"),
+    "leaderworkerset.x-k8s.io",
+)
 """Groups of what is not installed."""
 
 
 def objects(file: Path) -> list[Object]:
-    """The objects of a file but for those of KubeVirt and Kueue, which have judges of their own."""
+    """The objects of a file but for those of others: KubeVirt and Kueue have judges of their own."""
     found = [one for one in yaml.safe_load_all(file.read_text()) if isinstance(one, dict)]
     whole = [one for one in found if {"apiVersion", "kind", "metadata"} <= set(one)]
     return [one for one in whole if one["apiVersion"].partition("/")[0] not in OF_OTHERS]

@@ -22,7 +22,7 @@ from tools.testbed.driver_image import IMAGE, build_anew
 
 PROCESSES = (
     *("gpu-dra-controller", "gpu-dra-kubeletplugin", "gpu-dra-mps", "gpu-dra-page", "gpu-dra-preemptor"),
-    "gpu-dra-webhook",
+    *("gpu-dra-cliques", "gpu-dra-webhook"),
 )
 HOME = "usr/local/lib/gpu-dra"
 HOOK = f"/{HOME}/nvidia-cdi-hook"

@@ -46,7 +46,9 @@ ASKED = {
 
 
 def test_each_sample_says_what_it_asks_for() -> None:
-    assert sorted(path.stem for path in SAMPLES.glob("*.yaml")) == sorted(ASKED)
+    names = {path.stem for path in SAMPLES.glob("*.yaml")}
+    # Gangs need a rack: tests/flow/test_channels.py.
+    assert {name for name in names if not name.startswith("nvlink-gang")} == ASKED.keys()
 
 
 @pytest.mark.parametrize("sample", sorted(ASKED))

@@ -41,6 +41,7 @@ from tests.gpus import (
     partition_device_name,
     pool_name,
 )
+from tests.kubeletplugin.fake_imex import FakeImex
 from tests.kubeletplugin.fake_roots import empty_sysfs, laid_driver, lay_driver_root, lay_sysfs
 from tests.kubeletplugin.fake_sharing import FakeGpuReset, FakeMps, FakeTimeSlices
 from tests.kubeletplugin.shown_node import ShownNode
@@ -131,6 +132,10 @@ class FakePublished(PublishedDevices):
         """As the test says."""
         return self._node.published_memory.get(device)
 
+    def clique(self) -> str | None:
+        """As the test says."""
+        return self._node.clique
+
     def attributes_of(self, device: str) -> Object:
         """As the test says."""
         return self._node.published_attributes.get(device, {})
@@ -183,6 +188,8 @@ class FakeNode(ShownNode):
         self.board = HealthBoard()
         self.hook = NO_HOOK
         self.memory_hook: Path | None = None
+        self.imex = FakeImex()
+        self.clique: str | None = None
         self.boot_id = BOOT
         self.driver_generation = ""
         self.on_prepared: Callable[[Entry], None] = lambda _: None
@@ -235,27 +242,36 @@ class FakeNode(ShownNode):
         ``peers`` are closed.
         """
         return assemble(
-            Identity(DRIVER_NAME, POOL, self.boot_id, lambda: self.driver_generation),
+            self.identity(DRIVER_NAME, POOL),
             Hardware(
                 self.discovery,
                 self.folder / "sys",
                 laid_driver(self.folder / "driver"),
                 *(self.time_slices, self.mps, MpsFolders(MPS_FOLDER), self.machine.fabric.manager()),
                 *(self._pci or pci_parts(NoKernel(), self.folder / "sys")),
+                self.imex,
                 *(self.hook, self.memory_hook, self.control_groups(), self.gpu_reset),
             ),
-            Cluster(
-                self._get_claim,
-                FakePublished(self),
-                lambda: frozenset(self.in_use),
-                self._given_by_device_plugins,
-                self._complain,
-                self._note,
-                self._list_containers,
-            ),
+            self.cluster(),
             Folders(self.folder, self.cdi),
             Listeners(self._prepared, self._heard, self.board, self._step, self.timing),
             Intervals(patience_seconds=self.patience_seconds, state_again_seconds=0.05),
+        )
+
+    def identity(self, driver: str, pool: str) -> Identity:
+        """A DRA driver of the plugin."""
+        return Identity(driver, pool, self.boot_id, lambda: self.driver_generation)
+
+    def cluster(self) -> Cluster:
+        """The API server and the kubelet as the plugin has them."""
+        return Cluster(
+            self._get_claim,
+            FakePublished(self),
+            lambda: frozenset(self.in_use),
+            self._given_by_device_plugins,
+            self._complain,
+            self._note,
+            self._list_containers,
         )
 
     def leave(self) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes
+from kubeletplugin.devices.host.imex import Rack
 from kubeletplugin.devices.kinds.kind import NodeKinds, NodePorts
 from kubeletplugin.devices.kinds.partition.record import partition_name, written
 from tests.gpus import Discovery, FakeMachine, Guard
+from tests.kubeletplugin.fake_imex import FakeImex
 from tests.kubeletplugin.fake_node import NoKernel, pci_parts
 from tests.plugin import (
     HELD_KINDS,
@@ -35,6 +37,7 @@ def held_kinds() -> NodeKinds:
         *pci_parts(NoKernel(), nowhere)[:3],
         InstalledDriver.below(nowhere),
         Controllers(lambda _number: None),
+        Rack(lambda: None, FakeImex()),
     )
     return HELD_KINDS.on(ports)
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.retire import Left, NotRetired, retire, until_retired
-from tests.clusters import registration_socket
+from driver.devices.names import CHANNELS_DRIVER_NAME
+from kubeletplugin.retire import Left, NotRetired, retire, retire_channels, until_retired
+from tests.clusters import boot_folder, registration_socket
 from tests.gpus import DriverError
+from tests.kubeletplugin.channel_node import ChannelNode
 from tests.kubeletplugin.fake_kubelet import short_folder
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import BOOT, FakeNode
 from tests.plugin import ClaimRef, MpsDaemon
 
 
@@ -186,3 +188,23 @@ def test_beside_nvidias_driver_only_what_is_ours_goes(with_sockets: Departing) -
     left = {path.name for path in departing.left.data.iterdir()}
     assert {"checkpoint.json", "pu.lock"} <= left
     assert left.isdisjoint({departing.node.boot_id, "instances", "locks"})
+
+
+def test_the_files_of_channels_go_once_no_gang_has_one(tmp_path: Path) -> None:
+    rack = ChannelNode(tmp_path)
+    boot = boot_folder(rack.folder, BOOT)
+    ref = rack.claim("gang", 1)
+    rack.prepare(ref)
+    with short_folder() as registry:
+        registration_socket(registry, CHANNELS_DRIVER_NAME).touch()
+        registration_socket(registry, "nic.example.com").touch()
+        with pytest.raises(NotRetired, match="channels for team/gang"):
+            retire_channels(boot, registry)
+        rack.unprepare(ref)
+        for _ in range(2):
+            retire_channels(boot, registry)
+
+        assert [path.name for path in registry.iterdir()] == ["nic.example.com-reg.sock"]
+    assert not rack.folder.exists()
+    rack.channels.peers.close()
+    rack.node.stop()

@@ -49,6 +49,7 @@ SECTIONS = {
     "Webhook": ("webhook",),
     "Page": ("page",),
     "Preemptor": ("preemptor",),
+    "IMEX channels": ("cliques",),
     "Metrics and networks": (
         "metrics",
         "serviceMonitor",

@@ -153,7 +153,26 @@ class Certificates:
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
+class _OfTheCluster:
+    """What the processes have that work for the whole cluster, in pods of their own."""
+
+    enabled: bool = False
+    replicas: Annotated[
+        int, Between(1, 9), "Number of pods. One works, the others take over if it fails."
+    ] = 1
+    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
+    podAnnotations: Annotated[Labels, "Annotations for its pods."] = field(default_factory=dict)
+    resources: Annotated[Resources, "Requests and limits of its container."] = field(
+        default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"}, {"memory": "1Gi"})
+    )
+    nodeSelector: Annotated[Labels, "Node labels that its pods require."] = field(default_factory=dict)
+    tolerations: Annotated[list[Object], "Tolerations of its pods."] = field(default_factory=list)
+    affinity: Annotated[Object, "Affinity of its pods."] = field(default_factory=dict)
+    priorityClassName: Annotated[str, "Priority class of its pods."] = "system-cluster-critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook(_OfTheCluster):
     "The admission webhook, which reports mistakes in claims when they are created."
 
     enabled: Annotated[bool, "Run the webhook."] = False
@@ -166,15 +185,9 @@ class Webhook:
         "checks everything again.",
     ] = "Ignore"
     certificates: Annotated[Certificates, "The serving certificate."] = field(default_factory=Certificates)
-    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
-    podAnnotations: Annotated[Labels, "Annotations for its pods."] = field(default_factory=dict)
     resources: Annotated[Resources, "Requests and limits of its container."] = field(
         default_factory=lambda: Resources({"cpu": "10m", "memory": "64Mi"}, {"memory": "512Mi"})
     )
-    nodeSelector: Annotated[Labels, "Node labels that its pods require."] = field(default_factory=dict)
-    tolerations: Annotated[list[Object], "Tolerations of its pods."] = field(default_factory=list)
-    affinity: Annotated[Object, "Affinity of its pods."] = field(default_factory=dict)
-    priorityClassName: Annotated[str, "Priority class of its pods."] = "system-cluster-critical"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +233,12 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Preemptor:
+class Preemptor(_OfTheCluster):
     """The preemptor, which evicts pods of lower priority for pods that wait for devices."""
 
     enabled: Annotated[
         bool, "Run the preemptor for the whole cluster. Start with dryRun, and read docs/preemption.md."
     ] = False
-    replicas: Annotated[
-        int, Between(1, 9), "Number of pods. One works, the others take over if it fails."
-    ] = 1
     dryRun: Annotated[bool, "Evict nobody, and only write events about who would be evicted."] = False
     evictionsPerMinute: Annotated[
         int, Between(1, 10000), "How many pods may be evicted within a minute, in the whole cluster."
@@ -250,15 +260,17 @@ class Preemptor:
         "Whether the scheduler itself preempts for claims, so that the preemptor makes no room; auto asks "
         "the API server for its feature gates.",
     ] = "auto"
-    extraArgs: Annotated[list[str], "Additional command-line flags."] = field(default_factory=list)
-    podAnnotations: Annotated[Labels, "Annotations for its pods."] = field(default_factory=dict)
-    resources: Annotated[Resources, "Requests and limits of its container."] = field(
-        default_factory=lambda: Resources({"cpu": "10m", "memory": "96Mi"}, {"memory": "1Gi"})
-    )
-    nodeSelector: Annotated[Labels, "Node labels that its pods require."] = field(default_factory=dict)
-    tolerations: Annotated[list[Object], "Tolerations of its pods."] = field(default_factory=list)
-    affinity: Annotated[Object, "Affinity of its pods."] = field(default_factory=dict)
-    priorityClassName: Annotated[str, "Priority class of its pods."] = "system-cluster-critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Cliques(_OfTheCluster):
+    """IMEX channels, by which the pods of a gang share GPU memory across nodes (docs/topology.md)."""
+
+    enabled: Annotated[bool, "Offer channels, and create the DeviceClass nvlink-channel."] = False
+    channels: Annotated[int, Between(1, 2047), "Channels of each clique: so many gangs can run in it."] = 64
+    imexSocket: Annotated[
+        str, "The socket of nvidia-imex on the hosts: IMEX_CMD_UNIX_DOMAIN_PATH of its configuration."
+    ] = "/etc/nvidia-imex/imex_ctrl.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,8 +279,8 @@ class Metrics:
 
     enabled: Annotated[
         bool,
-        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400, preemptor 9403. Metrics "
-        "name claims and namespaces; restrict access with networkPolicy.metricsFrom.",
+        "Serve metrics: controller on port 9401, plugin 9402, webhook 9400, preemptor 9403, "
+        "cliques 9404. Metrics name claims and namespaces; restrict access with networkPolicy.metricsFrom.",
     ] = False
 
 
@@ -553,6 +565,9 @@ class Values:
         "The preemptor, which evicts pods of lower priority for pods that wait for devices "
         "(docs/preemption.md).",
     ] = field(default_factory=Preemptor)
+    cliques: Annotated[
+        Cliques, "IMEX channels, by which the pods of a gang share memory across nodes (docs/topology.md)."
+    ] = field(default_factory=Cliques)
     uninstall: Annotated[
         Uninstall,
         "The Job that helm uninstall runs to clean the nodes (docs/lifecycle.md). It fails while a claim "

@@ -37,6 +37,7 @@ _WITH_RIGHTS: dict[str, Values] = {
     "rbac": {},
     "page": {"page": {"enabled": True}},
     "preemptor": {"preemptor": {"enabled": True}},
+    "cliques": {"cliques": {"enabled": True}},
     "uninstall-rights": {"uninstall": {"rendered": True}},
 }
 """The templates that grant rights, and the values with which they do."""
@@ -53,7 +54,8 @@ _WEBHOOK_VALUES: dict[str, Any] = {
 }
 _MADE = "# Made from the chart by make manifests.\n"
 _RIGHTS_HEAD = """\
-# The rights of each account of the driver. The page, the preemptor and the uninstallation are optional.
+# The rights of each account of the driver. The page, the preemptor, the cliques and the uninstallation are
+# optional.
 """
 _BUNDLE_COMMENT = "# caBundle: the PEM certificate of who signed the serving certificate, in base64"
 _WEBHOOK_HEAD = """\

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Process = Literal["kubeletplugin", "controller", "webhook", "preemptor"]
+Process = Literal["kubeletplugin", "controller", "webhook", "preemptor", "cliques"]
 """The processes that serve numbers."""
 
 _UNITS = {
@@ -163,7 +163,7 @@ _OF_WORK = (
         "histogram",
         "Duration of requests to the API server, for a watch until it began; outcome is 2xx, 4xx, 5xx, "
         "other or unreachable.",
-        (*BOTH, "preemptor"),
+        (*BOTH, "preemptor", "cliques"),
         ("verb", "resource", "outcome"),
         "requests that the process makes, 60 at most",
         CALL_SECONDS,
@@ -172,7 +172,7 @@ _OF_WORK = (
         "gpu_dra_reflector_restarts_total",
         "counter",
         "Lists and watches of the Kubernetes API that were restarted.",
-        ("controller", "preemptor"),
+        ("controller", "preemptor", "cliques"),
     ),
     Series(
         "gpu_dra_plugin_registered",
@@ -237,6 +237,30 @@ _OF_PREEMPTION = (
         _PREEMPTOR,
         ("outcome",),
         "5 outcomes",
+    ),
+)
+
+_CLIQUES: tuple[Process, ...] = ("cliques",)
+
+_OF_CLIQUES = (
+    Series(
+        "gpu_dra_cliques_leads",
+        "gauge",
+        "1 if this replica has the Lease and publishes channels, else 0.",
+        _CLIQUES,
+        unit_word="0 or 1",
+    ),
+    Series(
+        "gpu_dra_cliques_channels",
+        "gauge",
+        "IMEX channels of each NVLink clique; state is free, held (by a claim) or kept-back (a pod on a node "
+        "that is not ready may have it).",
+        _CLIQUES,
+        ("clique", "state"),
+        "3 for each clique",
+    ),
+    Series(
+        "gpu_dra_cliques_nodes", "gauge", "Nodes of each NVLink clique.", _CLIQUES, ("clique",), "the cliques"
     ),
 )
 
@@ -469,4 +493,4 @@ _OF_DEVICES = (
     ),
 )
 
-TABLE = Table((*_OF_WORK, *_OF_PREEMPTION, *_OF_DEVICES, *_OF_NVIDIA))
+TABLE = Table((*_OF_WORK, *_OF_PREEMPTION, *_OF_CLIQUES, *_OF_DEVICES, *_OF_NVIDIA))

@@ -271,7 +271,28 @@ def _fabric(seen: NodeSeen) -> Finding:
     return ok(f"{counted(len(partitions), 'fabric partition')}, {len(active)} active, each for a claim")
 
 
-FABRIC_CHECKS = (_fabric,)
+@check
+def _imex(seen: NodeSeen) -> Finding:
+    """Whether a node of an NVLink clique is ready for IMEX channels: its nvidia-imex, and the NVIDIA driver.
+
+    Fails if its GPUs are not all in one clique; warns if claims for channels would wait.
+    """
+    gpus = require(seen.inventory).gpus
+    cliques = sorted({str(gpu.fabric_clique) for gpu in gpus if gpu.fabric_clique})
+    require(cliques, "no GPU is in an NVLink clique of several nodes")
+    outside = [str(gpu.pci) for gpu in gpus if not gpu.fabric_clique]
+    if outside or len(cliques) > 1:
+        return fail(
+            "the GPUs of this node are not all in one NVLink clique, so its pods cannot be in a gang",
+            "see the fabric's state with nvidia-smi -q, and the partitions of the rack's switches",
+            [*cliques, *(f"in none: {pci}" for pci in outside)],
+        )
+    if seen.no_channels is not None:
+        return warn(seen.no_channels.what, seen.no_channels.way_out)
+    return ok(f"nvidia-imex is ready, in the NVLink clique {cliques[0]}")
+
+
+FABRIC_CHECKS = (_fabric, _imex)
 
 INSIDE: tuple[Check[NodeSeen], ...] = (
     *(_driver_root, _nvml, _same_driver, _device_nodes),

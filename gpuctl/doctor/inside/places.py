@@ -24,6 +24,7 @@ _FLAGS = {
     "plugins_dir": ("/var/lib/kubelet/plugins", "the kubelet's folder for plugins."),
     "registry_dir": ("/var/lib/kubelet/plugins_registry", "the kubelet's folder for registration sockets."),
     "cdi_dir": ("/var/run/cdi", "the folder with the driver's CDI specs."),
+    "imex_socket": ("/etc/nvidia-imex/imex_ctrl.sock", "the socket of nvidia-imex on the host."),
     "mps_dir": ("/run/gpu.nvidia.com/mps", "the folder of the MPS supervisor."),
     "sysfs_root": ("/sys", "where sysfs is mounted."),
     "nvml": ("real", "real, or fake:MACHINE[@STATE]."),
@@ -51,6 +52,7 @@ class Places:
     plugins_dir: Path
     registry_dir: Path
     cdi_dir: Path
+    imex_socket: Path
     mps_dir: Path
     sysfs_root: Path
     nvml: str

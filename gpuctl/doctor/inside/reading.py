@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,8 +33,10 @@ from gpuctl.doctor.inside.places import Places
 from gpuctl.doctor.inside.runtime_files import runtime_configs
 from gpuctl.doctor.inside.seen import FabricSeen, LimitSeen, MemorySeen, NodeSeen
 from gpuctl.doctor.inside.sockets import mps_daemons, plugin_health
-from kubeletplugin.devices.host.driver_files import DriverFiles, DriverRoot
-from kubeletplugin.devices.host.gpu_nodes import DeviceFolder
+from kubeletplugin.devices.host.driver_files import DriverFiles, DriverRoot, InstalledDriver
+from kubeletplugin.devices.host.driver_programs import DriverPrograms
+from kubeletplugin.devices.host.gpu_nodes import DeviceFolder, GpuNodes, HostNow
+from kubeletplugin.devices.host.imex import Imex
 from kubeletplugin.kubelet.podresources import devices_in_use
 from kubeletplugin.kubelet.wire.server import is_answered
 
@@ -47,13 +50,14 @@ def look_at_node(places: Places) -> NodeSeen:
     # A single place is the one of --driver-root: what lies there is shown even if it is no working driver.
     if root is None and len(looked) == 1:
         root = roots.current()
+    inventory = _inventory(places, roots)
     return NodeSeen(
         places=places,
         looked=looked,
         driver_files=_driver_files(root),
         kernel_driver=loaded_version(places.sysfs_root),
         gpus_on_bus=len(pci_view(places.sysfs_root).physical),
-        inventory=_inventory(places, roots),
+        inventory=inventory,
         device_nodes=_device_nodes(places, root),
         cgroups=_cgroups(places.host_root),
         runtimes=runtime_configs(places.host_root),
@@ -68,6 +72,7 @@ def look_at_node(places: Places) -> NodeSeen:
         in_containers=_in_containers(places),
         fabric=_fabric(places, roots),
         memory=_memory(places, roots),
+        no_channels=_no_channels(places, roots, inventory),
         kernel=kernel_seen(places, [*([root.seen] if root else []), places.host_root], journal),
     )
 
@@ -120,6 +125,20 @@ def _fabric(places: Places, roots: DriverRoots) -> FabricSeen:
         return FabricSeen(None, noted)
     except (FabricError, ConfigError) as error:
         return FabricSeen(Unread(error.what), noted)
+
+
+def _no_channels(places: Places, roots: DriverRoots, inventory: Inventory | Unread) -> DriverError | None:
+    """What would keep a claim for an IMEX channel waiting; None on a node of no NVLink clique."""
+    if isinstance(inventory, Unread) or not any(gpu.fabric_clique for gpu in inventory.gpus):
+        return None
+    driver, socket = InstalledDriver(roots), places.host_root / str(places.imex_socket).lstrip("/")
+    try:
+        with tempfile.TemporaryDirectory() as links:
+            GpuNodes(places.sysfs_root).channel(1, HostNow(driver))
+            Imex(DriverPrograms(driver, Path(links)), socket).check()
+    except DriverError as error:
+        return error
+    return None
 
 
 def _memory(places: Places, roots: DriverRoots) -> MemorySeen:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from driver.errors import DriverError
 from driver.fabric.api import FabricPartition
 from driver.hardware.functions import NOTHING_SEEN, PciFunction, PciView
 from driver.hardware.gpu import Inventory
@@ -132,7 +133,8 @@ class NodeSeen:
     version of control groups. ``journal`` has the entries by claim UID, or why one cannot be read;
     ``put_aside`` are the files that the plugin could not read. ``plugins`` has the answer at each plugin
     socket. ``in_containers`` are the CDI devices of this driver that the kubelet has given to containers.
-    ``kernel`` concerns virtual machines, ``memory`` memory limits.
+    ``kernel`` concerns virtual machines, ``memory`` memory limits. ``no_channels`` is what would keep a claim
+    for an IMEX channel waiting, None if nothing would, or if the node is in no NVLink clique.
     """
 
     places: Places
@@ -156,6 +158,7 @@ class NodeSeen:
     kernel: KernelSeen
     fabric: FabricSeen = field(default_factory=lambda: FabricSeen(None))
     memory: MemorySeen = field(default_factory=MemorySeen)
+    no_channels: DriverError | None = None
 
 
 @dataclass(frozen=True, slots=True)

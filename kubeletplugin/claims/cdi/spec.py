@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from driver.devices.names import DRIVER_NAME
 from driver.roots.root import below
 from kubeletplugin.claims.cdi.hook import Hook, driver_calls, links_call
 from kubeletplugin.devices.host.driver_files import DriverFiles
 from kubeletplugin.devices.host.gpu_nodes import DeviceNode
 from kubeletplugin.devices.host.library_files import Link
-from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR
+from kubeletplugin.kubelet.wire.names import CDI_CLASS, cdi_vendor
 
 _SLASH = Path("/")
 
@@ -153,11 +154,16 @@ def file_edits(
 
 
 def build_spec(
-    devices: Sequence[CdiDevice], control: Sequence[DeviceNode], files: FileEdits, host: HostPaths
+    devices: Sequence[CdiDevice],
+    control: Sequence[DeviceNode],
+    files: FileEdits,
+    host: HostPaths,
+    driver: str = DRIVER_NAME,
 ) -> bytes:
     """The spec file of a claim, in the lowest CDI version that it needs, as JSON.
 
-    ``control`` and ``files`` are empty for a claim whose devices do not need the NVIDIA driver.
+    ``control`` and ``files`` are empty for a claim whose devices do not need the NVIDIA driver. ``driver`` is
+    the DRA driver.
     """
     # Many CUDA images set this variable to "all", by which NVIDIA's container runtime adds every GPU. The
     # value void stops it from adding any.
@@ -165,7 +171,7 @@ def build_spec(
     if control:
         edits["deviceNodes"] = [_node(node, host) for node in control]
     spec: dict[str, Any] = {
-        "kind": f"{CDI_VENDOR}/{CDI_CLASS}",
+        "kind": f"{cdi_vendor(driver)}/{CDI_CLASS}",
         "devices": [
             {"name": device.name, "containerEdits": _device_edits(device.edits, host, files.hook)}
             for device in devices

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from driver.devices.names import DRIVER_NAME
 from driver.errors import StorageError
 from driver.kube.decode import decode_json
 from driver.process.durable import regular_only, remove, write_atomically
@@ -17,8 +18,10 @@ _MOST_AT_ONCE = 1 << 15
 class CdiStore:
     """One spec file per claim, written atomically: the runtime sees a whole spec or none."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, driver: str = DRIVER_NAME) -> None:
+        """``driver`` is the DRA driver whose devices the specs have."""
         self._folder = folder
+        self._driver = driver
 
     def read(self, uid: str) -> bytes | None:
         """The spec of a claim, None if there is none; raises StorageError if it cannot be read."""
@@ -56,7 +59,7 @@ class CdiStore:
             raise StorageError(
                 f"listing {self._folder} failed: {error.strerror}", "set --cdi-dir to a folder of the runtime"
             ) from error
-        return tuple(sorted(uid for name in names if (uid := claim_of_cdi_spec(name)) is not None))
+        return tuple(sorted(uid for name in names if (uid := self._claim_of(name)) is not None))
 
     def names(self, text: str) -> bool:
         """Whether the spec of any claim contains this ASCII text; raises StorageError."""
@@ -70,8 +73,15 @@ class CdiStore:
         except (ValueError, KeyError, TypeError, AttributeError):
             return ()
 
+    def is_spec(self, file_name: str) -> bool:
+        """Whether a file of this name is the spec of a claim."""
+        return self._claim_of(file_name) is not None
+
+    def _claim_of(self, file_name: str) -> str | None:
+        return claim_of_cdi_spec(file_name, self._driver)
+
     def _path(self, uid: str) -> str:
-        return f"{self._folder}/{cdi_spec_file_name(uid)}"
+        return f"{self._folder}/{cdi_spec_file_name(uid, self._driver)}"
 
 
 def _content(path: str) -> bytes:

@@ -45,6 +45,8 @@ def is_same_load(one: str, other: str) -> bool:
 class Identity:
     """The DRA driver, the pool of this node, and the running boot.
 
+    ``pool`` is empty if the devices of the driver are those of several nodes.
+
     ``driver_generation()`` differs between the loads of the NVIDIA driver within the boot.
     """
 

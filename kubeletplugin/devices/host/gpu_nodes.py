@@ -124,6 +124,9 @@ _MINOR = re.compile(r"^DeviceFileMinor:[ \t]*([0-9]{1,7})[ \t]*$", re.MULTILINE 
 _MODE = re.compile(r"^DeviceFileMode:[ \t]*([0-9]{1,5})[ \t]*$", re.MULTILINE | re.ASCII)
 # A line of /proc/devices is a major and the name of the driver that registered it.
 _CAPS_MAJOR = re.compile(r"^[ \t]*([0-9]{1,4})[ \t]+nvidia-caps[ \t]*$", re.MULTILINE | re.ASCII)
+_CHANNELS_MAJOR = re.compile(
+    r"^[ \t]*([0-9]{1,4})[ \t]+nvidia-caps-imex-channels[ \t]*$", re.MULTILINE | re.ASCII
+)
 _CAPABILITIES = Path("driver/nvidia/capabilities")
 _ON_NODE = Path("/proc") / _CAPABILITIES
 _MOST_CHARACTERS = 64 * 1024
@@ -212,6 +215,23 @@ class GpuNodes:
             return folder.control()
 
         return self._unless_changed(f"{roots[0]} control", host.stamps(_folders(roots, "dev")), find)
+
+    def channel(self, number: int, host: HostNow) -> DeviceNode:
+        """The node of an IMEX channel. It need not exist: the runtime makes the container's by its numbers.
+
+        Raises NodeIncomplete while the NVIDIA driver has no channels.
+        """
+        proc = Capabilities.below(host.roots()[0]).proc
+        # The kernel chooses the major at each load of the driver; the minor is the channel (IMEX guide,
+        # "IMEX Channels").
+        major = _number(_CHANNELS_MAJOR, _read(proc / "devices"))
+        if major is None:
+            raise NodeIncomplete(
+                f"the NVIDIA driver has no IMEX channels: {proc / 'devices'} lacks nvidia-caps-imex-channels",
+                "check that nvidia.ko is loaded and NVreg_ImexChannelCount is not 0",
+            )
+        path = f"/dev/nvidia-caps-imex-channels/channel{number}"
+        return DeviceNode(path, path, major, number)
 
     def _unless_changed(self, key: str, stamps: tuple[Stamp, ...] | None, find: Callable[[], Nodes]) -> Nodes:
         """What was found before, unless one of the folders has changed; several threads may call it.

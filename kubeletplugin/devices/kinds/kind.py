@@ -29,6 +29,7 @@ from kubeletplugin.claims.journal.entry import Entry, HeldDevice, Record
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.host.driver_files import InstalledDriver
 from kubeletplugin.devices.host.gpu_nodes import GpuNodes, HostNow
+from kubeletplugin.devices.host.imex import Rack
 from kubeletplugin.devices.host.kernel import Kernel
 from kubeletplugin.devices.vfio.binder import GroupBinder
 from kubeletplugin.devices.vfio.function_files import Users
@@ -80,6 +81,8 @@ class NodePorts:
     driver: InstalledDriver
     # The node's controllers, which have GPUs open as well.
     controllers: Controllers
+    # The NVLink fabric of several nodes, as far as this node is in one.
+    rack: Rack
 
 
 class HeldKind(Protocol):

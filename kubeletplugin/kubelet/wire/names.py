@@ -6,7 +6,8 @@ import hashlib
 import re
 from collections.abc import Sequence
 
-CDI_VENDOR = "k8s.gpu.nvidia.com"
+from driver.devices.names import DRIVER_NAME
+
 CDI_CLASS = "claim"
 
 _DIGITS = 16
@@ -24,25 +25,30 @@ def cdi_device_name(claim_uid: str, device: str, share_id: str | None = None) ->
     return "-".join(part for part in (claim_uid, device, share_id) if part)
 
 
-def cdi_qualified_name(cdi_device: str) -> str:
+def cdi_vendor(driver: str = DRIVER_NAME) -> str:
+    """The vendor of a DRA driver's CDI devices. A claim may have devices of several drivers of this node."""
+    return f"k8s.{driver}"
+
+
+def cdi_qualified_name(cdi_device: str, driver: str = DRIVER_NAME) -> str:
     """The name that the kubelet passes to the container runtime: ``k8s.gpu.nvidia.com/claim=<device>``."""
-    return f"{CDI_VENDOR}/{CDI_CLASS}={cdi_device}"
+    return f"{cdi_vendor(driver)}/{CDI_CLASS}={cdi_device}"
 
 
-def cdi_spec_file_name(claim_uid: str) -> str:
+def cdi_spec_file_name(claim_uid: str, driver: str = DRIVER_NAME) -> str:
     """The file of a claim's CDI spec; CDI's convention for one that comes and goes is ``vendor-class_id``."""
-    return f"{CDI_VENDOR}-{CDI_CLASS}_{claim_uid}.json"
+    return f"{cdi_vendor(driver)}-{CDI_CLASS}_{claim_uid}.json"
 
 
 def former_cdi_spec_file_name(claim_uid: str) -> str:
     """The file of the CDI spec that NVIDIA's own driver wrote for a claim, with the same device names."""
-    return f"{CDI_VENDOR}-{CDI_CLASS}_{claim_uid}.yaml"
+    return f"{cdi_vendor()}-{CDI_CLASS}_{claim_uid}.yaml"
 
 
-def claim_of_cdi_spec(file_name: str) -> str | None:
+def claim_of_cdi_spec(file_name: str, driver: str = DRIVER_NAME) -> str | None:
     """The UID of the claim that a CDI spec of this name belongs to; None for any other file."""
-    uid = file_name.removeprefix(f"{CDI_VENDOR}-{CDI_CLASS}_").removesuffix(".json")
-    return uid if is_safe_uid(uid) and cdi_spec_file_name(uid) == file_name else None
+    uid = file_name.removeprefix(f"{cdi_vendor(driver)}-{CDI_CLASS}_").removesuffix(".json")
+    return uid if is_safe_uid(uid) and cdi_spec_file_name(uid, driver) == file_name else None
 
 
 def metadata_file_name(claim_uid: str, request: str) -> str:

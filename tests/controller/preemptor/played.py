@@ -5,10 +5,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from controller.preemptor.evict import Allowance, Evictor
-from controller.preemptor.lease import Lease
 from controller.preemptor.preemptor import Behaviour, Preemptor
 from controller.preemptor.steps_aside import SchedulerPreempts, Setting
 from controller.preemptor.watch import Kind, Stored, Watch
+from driver.kube.lease import Lease
 from tests.clock import Clock
 from tests.clusters import EventRecorder, Metrics, Reference
 from tests.controller.preemptor.scene import Scene

@@ -97,6 +97,9 @@ def of(class_name: str, *configs: Object) -> Object:
         *((of(name, entry), "", "") for name in ("large", "own-class") for entry in (SLICED, SERVED)),
         *((make(SLICED), "", "") for make in (device_class, template)),
         (of("mig-small", config(parameters("MigDeviceConfig", sharing=MPS))), "", ""),
+        (claim(requests=[request("gpu"), request("c", "nvlink-channel")]), "", "request c: pods that share"),
+        (claim(requests=[request("c", "nvlink-channel", allocationMode="All")]), "", "request c: allocation"),
+        (claim(requests=[request("c", "nvlink-channel"), request("nic", "nics")]), "", ""),
     ],
 )
 def test_one_mistake_is_said_once(stored: Object, denied: str, warned: str) -> None:

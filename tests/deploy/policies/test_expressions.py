@@ -126,5 +126,5 @@ def test_each_policy_binds_exactly_the_service_accounts_that_have_rights(name: s
 
 def test_rights_hold_no_wildcards_and_no_secrets() -> None:
     rules = [str(one["rules"]) for one in RIGHTS if "rules" in one]
-    assert len(rules) == 8
+    assert len(rules) == 10
     assert [rule for rule in rules if "*" in rule or "secrets" in rule] == []

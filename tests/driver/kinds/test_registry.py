@@ -8,6 +8,7 @@ import pytest
 
 from driver.claims.opaque import KINDS as OPAQUE_KINDS
 from driver.devices.gpu_policy import HIDDEN
+from driver.kinds.channel import CHANNEL
 from driver.kinds.kind import Kinds, OfferedKind
 from driver.kinds.registry import KINDS
 from tests.clusters import PACKAGE_ROOT, Object
@@ -36,11 +37,11 @@ def all_devices() -> list[Object]:
 
 @cache
 def published() -> dict[str, set[str]]:
-    """The unshared names that nodes publish, by the attribute ``type``; toys beside them."""
+    """The unshared names that nodes publish, by the attribute ``type``; beside them toys, and channels."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for device in all_devices():
         found[type_of(device)].add(unshared_name(str(device["name"])))
-    return {**found, TOY.attribute_type: {"toy-0", "toy-7"}}
+    return {**found, TOY.attribute_type: {"toy-0", "toy-7"}, CHANNEL.attribute_type: {"channel-1"}}
 
 
 @each_kind
@@ -86,8 +87,11 @@ def test_kinds_of_one_attribute_type_take_one_kind_of_configuration() -> None:
     assert {of_type: found for of_type, found in opaque.items() if len(found) > 1} == {}
 
 
-@pytest.mark.parametrize("attribute_type", sorted({one.attribute_type for one in KINDS.offerings}))
-def test_what_the_driver_offers_has_a_class(attribute_type: str) -> None:
+OF_NODES = {one.attribute_type for one in KINDS.offerings} - {CHANNEL.attribute_type}
+
+
+@pytest.mark.parametrize("attribute_type", sorted(OF_NODES))
+def test_what_a_node_offers_has_a_class(attribute_type: str) -> None:
     found = [device for device in all_devices() if type_of(device) == attribute_type]
     without_all = [name for name in ALL if name != "monitoring"]
 

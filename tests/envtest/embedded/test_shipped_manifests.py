@@ -28,6 +28,8 @@ def is_manifest(document: Any) -> bool:
         "cert-manager.io/v1",
         "kubevirt.io/v1",
         "kueue.x-k8s.io/v1beta2",
+        "jobset.x-k8s.io/v1alpha2",
+        "leaderworkerset.x-k8s.io/v1",
         "config.kueue.x-k8s.io/v1beta2",
     )  # which the embedded cluster does not serve
     whole = isinstance(document, dict) and {"apiVersion", "kind", "metadata"} <= set(document)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL
 from tests.clusters import Explanation, Object, plan_node
 from tests.gpuctl.approved import approve
 from tests.gpuctl.explain.gpu_findings import COUNTERS, LIMITS, first_gpu, published
@@ -14,6 +15,7 @@ from tests.gpuctl.explain.objects import CLASS, NODE, Later, claim, held, of_cla
 from tests.gpuctl.explain.site import WHOLE, Site, claim_spec
 
 GPUS = ("gpu-0000-17-00-0", "gpu-0000-65-00-0", "gpu-0000-ca-00-0", "gpu-0000-e3-00-0")
+CLIQUE = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"
 NODE_B: Object = {"metadata": {"name": "node-b", "labels": {}}, "spec": {}}
 OTHER: Object = {
     "metadata": {"name": "other"},
@@ -342,10 +344,61 @@ EXTENDED: Mapping[str, Later] = {
 }
 
 
+def gang(*labels: str) -> Later:
+    """A pod of a gang that has a channel asks for a GPU too; the nodes have these labels."""
+    expression = {"key": CLIQUE_LABEL, "operator": "In", "values": [CLIQUE]}
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    given = {"request": "channel", "driver": CHANNELS_DRIVER_NAME, "pool": CLIQUE, "device": "channel-3"}
+    allocation = {"devices": {"results": [given]}, "nodeSelector": selector}
+    channel = claim(
+        "gang", allocation=allocation, reservedFor=[{"resource": "pods", "name": "a", "uid": "a"}]
+    )
+    nodes = [
+        {"metadata": {"name": name, "labels": {CLIQUE_LABEL: label}}, "spec": {}}
+        for name, label in zip(("node-a", "node-b"), labels, strict=True)
+    ]
+    asks = [{"name": one, "resourceClaimName": one} for one in ("gang", "mine")]
+    waiting = pod(resourceClaims=asks)
+    waiting["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gang"}, {"name": "mine"}]}
+    both = slices() + plan_node("gb200-tray", "node-b", None).slices
+    used = [held(f"used-{number}", one) for number, one in enumerate(GPUS)]
+    return of_pod(waiting, nodes=nodes, slices=both, claims=(channel, claim(), *used))
+
+
+def without_channel() -> Later:
+    """A claim for a channel, where eight gangs have those of the clique of both nodes."""
+    names = [f"channel-{number}" for number in range(1, 9)]
+    given = {"request": "channel", "driver": CHANNELS_DRIVER_NAME, "pool": CLIQUE}
+    gangs = [
+        claim(f"gang-{name}", allocation={"devices": {"results": [{**given, "device": name}]}})
+        for name in names
+    ]
+    channels = {
+        "metadata": {"name": "channels"},
+        "spec": {
+            "driver": CHANNELS_DRIVER_NAME,
+            "pool": {"name": CLIQUE, "generation": 1, "resourceSliceCount": 1},
+            "allNodes": True,
+            "devices": [{"name": name} for name in names],
+        },
+    }
+    selector = {"cel": {"expression": f"device.driver == '{CHANNELS_DRIVER_NAME}'"}}
+    of_channels = {"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}
+    state = {"nodes": (NODE, NODE_B), "slices": (channels,), "classes": (of_channels,)}
+    return of_claim(claim(), **state, claims=gangs)
+
+
+GANGS = {
+    "without a channel": without_channel(),
+    "in a clique that is full": gang(CLIQUE, "other"),
+    "in a clique with room": gang("other", CLIQUE),
+    "in a clique that is gone": gang("other", "other"),
+}
 GROUPS = {
     "claims": CLAIMS,
     "counters": COUNTERS,
     "extended resources": EXTENDED,
+    "gangs": GANGS,
     "memory limits": LIMITS,
     "pods": PODS,
     "pods on nodes": PLACED,

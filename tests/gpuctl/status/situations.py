@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from controller.cliques.wanted import Doubt, pools
 from envtest.embedded.server import ALWAYS
 from tests.clusters import EmbeddedApiServer, Object, plan_node
 
@@ -253,6 +254,18 @@ def deleted_claim(server: EmbeddedApiServer, _folder: Path) -> None:
 
 Situation = Callable[[EmbeddedApiServer, Path], None]
 
+
+def in_a_rack(server: EmbeddedApiServer, _folder: Path) -> None:
+    """Two trays of a rack with four channels: one is held by a gang, one is kept back for a lost node."""
+    clique = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"
+    for node in ("node-a", "node-b"):
+        publish(server, *slices(node, "gb200-tray"))
+    for spec in pools([clique], 4, [Doubt((clique, 3), "node-c")], ())[clique]:
+        pool = {**spec["pool"], "generation": 1}
+        publish(server, {"metadata": {"name": "channels"}, "spec": {**spec, "pool": pool}})
+    hold(server, "gang", "channel-2", driver="channels.gpu.nvidia.com", pool=clique)
+
+
 SITUATIONS: Mapping[Situation, tuple[str, ...]] = {
     nothing: ("",),
     idle: ("", "-o wide", "-o name"),
@@ -269,5 +282,6 @@ SITUATIONS: Mapping[Situation, tuple[str, ...]] = {
     withheld: ("", "node-b"),
     deleted_claim: ("",),
     few_rights: ("",),
+    in_a_rack: ("",),
 }
 """What ``status`` is asked in each situation."""

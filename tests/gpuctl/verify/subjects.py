@@ -49,6 +49,7 @@ def places_of(folder: Path, machine: FakeMachine) -> Places:
         plugins_dir=folder / "plugins",
         registry_dir=folder / "registry",
         cdi_dir=folder / "cdi",
+        imex_socket=folder / "imex.sock",
         mps_dir=folder / "mps",
         sysfs_root=sysfs,
         nvml=machine.flag or "",

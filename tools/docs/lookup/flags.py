@@ -16,6 +16,7 @@ _HIDDEN = frozenset({"help", "version"})
 def processes() -> Mapping[str, click.Command]:
     """Name of a program of the driver -> its command."""
     import controller.__main__
+    import controller.cliques.__main__
     import controller.preemptor.__main__
     import controller.uninstall.__main__
     import controller.webhook.__main__
@@ -31,6 +32,7 @@ def processes() -> Mapping[str, click.Command]:
         "gpu-dra-uninstall": controller.uninstall.__main__.main,
         "gpu-dra-page": gpuctl.web.command.web,
         "gpu-dra-preemptor": controller.preemptor.__main__.main,
+        "gpu-dra-cliques": controller.cliques.__main__.main,
     }
 
 

@@ -20,6 +20,7 @@ _PROCESSES: Mapping[Process, str] = {
     "controller": "Controller (port 9401)",
     "webhook": "Webhook (port 9400)",
     "preemptor": "Preemptor (port 9403)",
+    "cliques": "Cliques (port 9404)",
 }
 _GROUPS = {
     "gpu-dra-sick": "Sick GPUs",

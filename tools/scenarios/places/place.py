@@ -38,6 +38,7 @@ PROGRAMS: Mapping[str, tuple[str, ...]] = {
     "gpuctl": ("gpuctl",),
     "kubectl-gpu": ("gpuctl",),
     "gpu-dra-preemptor": ("controller.preemptor",),
+    "gpu-dra-cliques": ("controller.cliques",),
     **{name: ("tools.scenarios.programs", name) for name in SCENARIO_PROGRAMS},
 }
 """The programs on PATH in a scenario, besides kubectl: name -> Python module and its arguments."""

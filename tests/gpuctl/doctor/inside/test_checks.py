@@ -20,6 +20,7 @@ from gpuctl.doctor.inside.seen import (
     SpecSeen,
 )
 from gpuctl.doctor.inside.sockets import NOT_REGISTERED, SERVES
+from kubeletplugin.devices.host.imex import ImexNotReady
 from tests.clusters import Object, Unread
 from tests.gpuctl.approved import approve
 from tests.gpuctl.doctor.nodes import (
@@ -116,6 +117,18 @@ def licensed(licensed: bool, expires: datetime | None = None) -> Object:
     return {**GUEST, "inventory": dataclasses.replace(found, gpus=(gpu,))}
 
 
+def in_rack(*cliques: str, **fields: Any) -> Object:
+    """A node whose GPUs are in these NVLink cliques, one after the other; an empty one is none."""
+    found = inventory()
+    gpus = [
+        dataclasses.replace(gpu, fabric_clique=clique or None)
+        for gpu, clique in zip(found.gpus, cliques, strict=False)
+    ]
+    return {"inventory": dataclasses.replace(found, gpus=(*gpus,)), **fields}
+
+
+NO_IMEX = ImexNotReady("nvidia-imex of this node is not ready: INITIALIZING", "start it")
+
 LIMITED = limited_parts()
 OF_LIMITS = ("memory-limits", "memory-hook", "memory-sockets", "memory-held")
 """The checks that have nothing to look at but where the NVIDIA driver holds a claim to its memory."""
@@ -161,6 +174,9 @@ ROWS: list[tuple[str, Object]] = [
     ("fabric", {"fabric": FabricSeen(None)}),
     ("fabric", {"fabric": FabricSeen(partitions(3), frozenset({2, 3}))}),
     ("fabric", {"fabric": FabricSeen(partitions(2, 3), frozenset({3}))}),
+    ("imex", in_rack("rack.1", "rack.1")),
+    ("imex", in_rack("rack.1", "rack.1", no_channels=NO_IMEX)),
+    ("imex", in_rack("rack.1", "rack.2", "")),
     ("driver-edition", {**guest(gridd=False), "inventory": GONE}),
     ("driver-edition", {**guest(), "inventory": GONE}),
     ("driver-edition", guest(gridd=False)),

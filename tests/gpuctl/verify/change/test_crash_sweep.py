@@ -91,7 +91,7 @@ class Machine:
 
     def wait_until_nothing_is_left(self) -> None:
         """Wait for the watchdog, which ends by itself."""
-        eventually("nothing is left", self.left, operator.not_, seconds=20)
+        eventually("nothing is left", self.left, operator.not_, seconds=90)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from envtest.cdi import ContainerView, resolve
-from kubeletplugin.kubelet.wire.names import CDI_CLASS, CDI_VENDOR
+from kubeletplugin.kubelet.wire.names import cdi_qualified_name
 
 CGROUPS = Path("/sys/fs/cgroup")
 STAY = "stay"
@@ -104,7 +104,7 @@ class Container:
 
     def look(self) -> None:
         """Read the CDI specs now; whatever becomes of them, the container starts by what they said."""
-        self._view = resolve(self.runc.cdi, [f"{CDI_VENDOR}/{CDI_CLASS}={one}" for one in self.devices])
+        self._view = resolve(self.runc.cdi, [cdi_qualified_name(one) for one in self.devices])
 
     def start(self) -> bool:
         """Start it anew; whether its first process was let run."""
