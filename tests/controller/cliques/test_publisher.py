@@ -44,6 +44,10 @@ class Replica:
             assert not thread.is_alive()
 
 
+class Died(BaseException):
+    """The process ends here."""
+
+
 class Heard(EventRecorder):
     """Keeps what was posted."""
 
@@ -276,6 +280,38 @@ def test_of_two_replicas_one_writes_and_the_other_goes_on_where_it_ended(rack: R
     rack.add("other-0", OTHER)
     rack.becomes(rack.channels, {CLIQUE: THREE, OTHER: THREE})
     assert [spec["pool"]["generation"] for specs in rack.pools().values() for spec in specs] == [1, 1]
+
+
+@pytest.mark.parametrize("writes", range(5))
+def test_a_publisher_may_die_after_any_write(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    rack.add("other-0", OTHER)
+    rack.give("gang", 2)
+    rack.run_pod("gang-0", "tray-0", "gang")
+    rack.set_ready("tray-0", "Unknown")
+    first, left = rack.begin(leads=False), [None] * writes
+    assert all(one.synced.wait(20) for _, one in first.publisher.reflectors())
+
+    def dying(request: Callable[..., Object]) -> Callable[..., Object]:
+        def call(*given: Any, **more: Any) -> Object:
+            if not left:
+                raise Died
+            left.pop()
+            return request(*given, **more)
+
+        return call
+
+    with monkeypatch.context() as process, contextlib.suppress(Died):
+        for verb in ("create", "replace", "patch", "delete"):
+            process.setattr(rack.client, verb, dying(getattr(rack.client, verb)))
+        first.publisher.sync()
+    first.end()
+    assert (len(rack.labels()) == 2) is (writes == 4), "all of its writes were tried"
+    rack.begin()
+
+    rack.becomes(rack.channels, {CLIQUE: ["channel-1", "channel-2*", "channel-3"], OTHER: THREE})
+    rack.becomes(rack.labels, {"tray-0": CLIQUE, "other-0": OTHER})
 
 
 def test_slices_that_are_deleted_by_hand_come_back(rack: Rack) -> None:
