@@ -16,6 +16,7 @@ from driver.claims.opaque import Document, decode_for
 from driver.devices.names import unshared_name
 from driver.devices.region import overlap
 from driver.errors import ApiError, ClaimBlocked, ClaimRefused, DeviceHeld, NvmlError
+from driver.kinds.channel import channel_number
 from driver.kinds.kind import DeviceName
 from driver.kinds.registry import KINDS
 from driver.process.log import get_logger
@@ -154,7 +155,9 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
             "delete the pod, so that it is scheduled again",
         )
     name = KINDS.parse(device.device)
-    if name is None:
+    # The drivers of GPUs and of channels have a journal each. A GPU that came by the name of the other driver
+    # could be given away twice.
+    if name is None or (channel_number(device.device) is None) is (pool == ""):
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name} was given device {device.device}, which this node does "
             "not offer",

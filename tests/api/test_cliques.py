@@ -20,6 +20,9 @@ POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "De
 DRY = {"dryRun": "All"}
 
 
+CHANNEL = {"name": "channel-1", "attributes": {"type": {"string": "channel"}}}
+
+
 def channels(**changed: Any) -> Object:
     """A slice of channels with these fields of its spec ``changed``; None leaves a field out."""
     expression = {"key": LABEL, "operator": "In", "values": [CLIQUE]}
@@ -27,7 +30,7 @@ def channels(**changed: Any) -> Object:
         "driver": CHANNELS_DRIVER_NAME,
         "pool": {"name": CLIQUE, "generation": 1, "resourceSliceCount": 1},
         "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]},
-        "devices": [{"name": "channel-1", "attributes": {"type": {"string": "channel"}}}],
+        "devices": [CHANNEL],
     }
     spec = {name: value for name, value in (spec | changed).items() if value is not None}
     head = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
@@ -87,7 +90,8 @@ NO_PLACE = "a slice of channels is for the nodes whose label"
         (channels(nodeSelector=selecting({**OWN_KEY, "values": ["other"]})), NO_PLACE),
         (channels(nodeSelector=None, nodeName=NODE), NO_PLACE),
         (channels(nodeSelector=None, allNodes=True), NO_PLACE),
-        (channels(devices=[{"name": "gpu-0"}]), "needs the attribute type: channel"),
+        (channels(devices=[{"name": "channel-1"}]), "and the attribute type: channel"),
+        (channels(devices=[{**CHANNEL, "name": "gpu-0"}]), "needs a name such as channel-1"),
     ],
 )
 def test_a_slice_is_of_channels_and_for_the_nodes_of_its_clique(

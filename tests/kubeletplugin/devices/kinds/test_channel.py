@@ -63,6 +63,19 @@ def test_a_claim_with_gpus_and_a_channel_is_prepared_and_let_go_by_both_drivers(
     assert list(rack.node.cdi.iterdir()) == []
 
 
+def test_neither_driver_hands_out_what_the_other_one_has(rack: ChannelNode) -> None:
+    ref = rack.claim("gang", 1)
+    (result,) = rack.node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
+    result["device"] = "gpu-0008-01-00-0"
+    with pytest.raises(ClaimRefused, match="which this node does not offer"):
+        rack.prepare(ref)
+
+    ref = rack.node.claim_devices("train", "channel-1")
+    with pytest.raises(ClaimRefused, match="which this node does not offer"):
+        rack.node.prepare(ref)
+    assert list(rack.node.cdi.iterdir()) == []
+
+
 def test_what_is_missing_is_waited_for_and_a_claim_of_another_clique_is_refused_for_good(
     rack: ChannelNode,
 ) -> None:
