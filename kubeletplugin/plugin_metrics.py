@@ -27,6 +27,8 @@ _PARTITION_INFO = "gpu_dra_partition_info"
 
 _SHARE_INFO = "gpu_dra_share_info"
 
+_IMEX_READY = "gpu_dra_imex_ready"
+
 
 class PluginMetrics:
     """The metrics about claims and GPUs; ``use.run`` needs a thread of its own."""
@@ -66,11 +68,17 @@ class PluginMetrics:
         metrics.show(self._used, *USE_SERIES)
         # Named as by NVIDIA's own driver, so that dashboards for that one work.
         metrics.show(lambda: self._by_type(node_name), "nvidia_dra_prepared_devices")
+        metrics.show(self._imex, _IMEX_READY)
         metrics.show_number("gpu_dra_memory_limits_not_held", lambda: len(self._parts.memory.faults()))
 
     def _used(self) -> Iterator[Reading]:
         use = self.use.now() or _UNKNOWN
         return self._series.readings(self._live(), self._parts.health.gpus, use, self._reader.listed)
+
+    def _imex(self) -> Iterator[Reading]:
+        """Nothing until a claim for a channel has asked."""
+        if (ready := self._parts.common.hardware.imex.was_ready) is not None:
+            yield Reading(_IMEX_READY, {}, float(ready))
 
     def _live(self) -> list[Entry]:
         """The prepared claims with a known name whose devices exist."""

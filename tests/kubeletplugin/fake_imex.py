@@ -9,9 +9,11 @@ class FakeImex(Imex):
     def __init__(self) -> None:
         self.why_not = ""
         self.checks = 0
+        self.was_ready: bool | None = None
 
     def check(self) -> None:
         """As the test says."""
         self.checks += 1
+        self.was_ready = not self.why_not
         if self.why_not:
             raise ImexNotReady(self.why_not, "start it")

@@ -244,6 +244,14 @@ _CLIQUES: tuple[Process, ...] = ("cliques",)
 
 _OF_CLIQUES = (
     Series(
+        "gpu_dra_imex_ready",
+        "gauge",
+        "1 if nvidia-imex of the host was ready when a claim for an IMEX channel asked last, else 0; absent "
+        "before.",
+        PLUGIN,
+        unit_word="0 or 1",
+    ),
+    Series(
         "gpu_dra_cliques_leads",
         "gauge",
         "1 if this replica has the Lease and publishes channels, else 0.",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from driver.errors import ClaimBlocked
-from kubeletplugin.devices.host.driver_programs import DriverPrograms, run_program
+from kubeletplugin.devices.host.driver_programs import DriverPrograms, ProgramHangs, run_program
 
 PROGRAM = "nvidia-imex-ctl"
 SECONDS = 3.0
@@ -25,7 +25,10 @@ class ImexNotReady(ClaimBlocked):
 
 
 class Imex:
-    """Asks the host's nvidia-imex. Claims that come at once share one question."""
+    """Asks the host's nvidia-imex. Claims that come at once share one question.
+
+    ``was_ready`` is whether it said yes when it was asked last, None before.
+    """
 
     def __init__(
         self, programs: DriverPrograms, socket: Path, clock: Callable[[], float] = time.monotonic
@@ -33,25 +36,34 @@ class Imex:
         self._programs = programs
         self._socket = socket
         self._clock = clock
+        self.was_ready: bool | None = None
         self._lock = threading.Lock()
         self._asked_at = float("-inf")
-        self._why_not: ImexNotReady | None = None
+        self._why_not: ClaimBlocked | None = None
 
     def check(self) -> None:
-        """Raise ImexNotReady unless the daemon says that it is ready; NodeIncomplete, StorageError."""
+        """Raise ImexNotReady or ProgramHangs unless the daemon says that it is ready.
+
+        Also NodeIncomplete and StorageError.
+        """
         came_at = self._clock()
         with self._lock:
             # Asked by somebody else since this call came.
             if self._asked_at < came_at:
                 began_at = self._clock()
+                self.was_ready = False
                 self._why_not = self._ask()
+                self.was_ready = self._why_not is None
                 self._asked_at = began_at
             if self._why_not is not None:
                 raise self._why_not
 
-    def _ask(self) -> ImexNotReady | None:
+    def _ask(self) -> ClaimBlocked | None:
         program = self._programs.find(PROGRAM)
-        said = run_program(program, ["-u", str(self._socket), "-q"], timeout_seconds=SECONDS)
+        try:
+            said = run_program(program, ["-u", str(self._socket), "-q"], timeout_seconds=SECONDS)
+        except ProgramHangs as error:  # for all who wait, so that they do not wait one after the other
+            return error
         # It prints the state of this host's daemon; an exit code of 0 alone may mean INITIALIZING.
         if said.code == 0 and said.lines[-1:] == ("READY",):
             return None
