@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from driver.errors import DriverError
 from fakegpu.driver_files.driver_root import IMEX_CONTROL, IMEX_STATE
-from kubeletplugin.devices.host.driver_programs import DriverPrograms
 from kubeletplugin.devices.host.imex import Imex, ImexNotReady
-from tests.gpus import FakeMachine, NodeIncomplete, build_driver_root
-from tests.plugin import InstalledDriver, ProgramHangs
+from tests.gpus import DriverError, FakeMachine, NodeIncomplete, build_driver_root
+from tests.plugin import DriverPrograms, InstalledDriver, ProgramHangs
 
 
 @pytest.fixture
