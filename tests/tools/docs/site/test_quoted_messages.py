@@ -25,6 +25,7 @@ OTHERS = frozenset(
         "Job Failed",  # helm 4, in the words of the library that tells it when a Job has ended
         # CUDA, the NVIDIA driver and KubeVirt
         *("nvidia-smi: not found", "CUDA error 802", "CUDA error 805", "Driver/library version mismatch"),
+        "insufficient permission",
         *("CUDA_ERROR_OUT_OF_MEMORY", "no files matching …-metadata.json", "Device or resource busy"),
         *("request … has N devices but KubeVirt only supports exactly one", "vfio … is not bound"),
     }
