@@ -61,6 +61,8 @@ TAKE_LONG = (
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_sequences.py",
     "tests/kubeletplugin/devices/kinds/vgpu/test_virtual_functions.py",
+    "tests/kubeletplugin/devices/vfio/test_users.py::test_a_char_device_is_known_by_its_number_in_any_root",
+    "tests/kubeletplugin/devices/vfio/test_users.py::test_null_devices_of_pretend_nodes_are_told_apart",
     "tests/kubeletplugin/sharing/memory/test_hook_socket.py::test_other_users_are_refused_even_where_they_can_connect",
     "tests/kubeletplugin/sharing/memory/test_hostile_sequences.py",
     "tests/kubeletplugin/sharing/mps/test_control.py::test_a_daemon_that_does_not_run_is_named_and_ends_nothing",
