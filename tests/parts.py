@@ -31,7 +31,6 @@ TAKE_LONG = (
     "tests/controller/test_main.py",
     "tests/controller/uninstall/test_program.py",
     "tests/controller/webhook/test_main.py",
-    "tests/driver/process/test_privileges.py",
     "tests/driver/kube/test_access.py::test_a_service_in_a_pod_never_loads_the_package_for_kubeconfigs",
     "tests/gpuctl/completion/test_completion.py",
     "tests/gpuctl/demo/test_demo.py",
@@ -46,24 +45,14 @@ TAKE_LONG = (
     "tests/gpuctl/verify/change/test_crash_sweep.py",
     "tests/gpuctl/verify/change/test_machines.py",
     "tests/gpuctl/verify/change/test_undo.py",
-    "tests/gpuctl/verify/test_compiled.py",
     "tests/gpuctl/verify/test_cuda_checks.py",
-    "tests/kubeletplugin/claims/cdi/test_hooks.py::test_a_folder_that_is_mounted_noexec_is_named",
     "tests/kubeletplugin/claims/journal/test_deep_files.py",
     "tests/kubeletplugin/claims/journal/test_locks.py::test_a_key_held_by_another_process_is_waited_for",
     "tests/kubeletplugin/claims/test_crashes.py",
     "tests/kubeletplugin/devices/fabric/test_passthrough.py::test_every_step_may_be_the_last",
-    "tests/kubeletplugin/devices/host/test_capabilities.py::test_a_node_that_nobody_made_yet_is_made_as_the_driver_wants_it",
-    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_missing_nodes_are_made_with_the_numbers_of_the_module_for_everybody",
-    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_owner_and_mode_are_those_of_the_drivers_parameters",
-    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_a_node_of_an_earlier_load_is_not_given_to_a_container",
-    "tests/kubeletplugin/devices/host/test_real_kernel.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
     "tests/kubeletplugin/devices/kinds/passthrough/test_sequences.py",
     "tests/kubeletplugin/devices/kinds/vgpu/test_virtual_functions.py",
-    "tests/kubeletplugin/devices/vfio/test_users.py::test_a_char_device_is_known_by_its_number_in_any_root",
-    "tests/kubeletplugin/devices/vfio/test_users.py::test_null_devices_of_pretend_nodes_are_told_apart",
-    "tests/kubeletplugin/sharing/memory/test_hook_socket.py::test_other_users_are_refused_even_where_they_can_connect",
     "tests/kubeletplugin/sharing/memory/test_hostile_sequences.py",
     "tests/kubeletplugin/sharing/mps/test_control.py::test_a_daemon_that_does_not_run_is_named_and_ends_nothing",
     "tests/kubeletplugin/sharing/mps/test_daemon_shm.py",
@@ -77,7 +66,24 @@ TAKE_LONG = (
     "tests/kubeletplugin/sharing/test_time_slices.py",
     "tests/kubernetes_rules/cel/test_selector.py::test_a_macro_that_doubles_its_text_is_refused",
 )
-"""What belongs to the rest in the folders above: it starts processes, takes many steps, or needs root."""
+"""Files and tests in the folders above that belong to the rest: they start processes or take many steps."""
+
+NEED_ROOT = (
+    "tests/driver/process/test_privileges.py::test_a_process_its_threads_and_its_programs_have_nothing_left_not_even_as_root",
+    "tests/driver/process/test_privileges.py::test_only_what_is_kept_is_left",
+    "tests/gpuctl/verify/test_compiled.py::test_everything_holds_over_compiled_libraries",
+    "tests/kubeletplugin/claims/cdi/test_hooks.py::test_a_folder_that_is_mounted_noexec_is_named",
+    "tests/kubeletplugin/devices/host/test_capabilities.py::test_a_node_that_nobody_made_yet_is_made_as_the_driver_wants_it",
+    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_missing_nodes_are_made_with_the_numbers_of_the_module_for_everybody",
+    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_owner_and_mode_are_those_of_the_drivers_parameters",
+    "tests/kubeletplugin/devices/host/test_gpu_nodes.py::test_a_node_of_an_earlier_load_is_not_given_to_a_container",
+    "tests/kubeletplugin/devices/host/test_real_kernel.py::test_a_host_without_modprobe_says_so",
+    "tests/kubeletplugin/devices/host/test_real_kernel.py::test_the_modprobe_of_the_host_is_run_below_its_root",
+    "tests/kubeletplugin/devices/vfio/test_users.py::test_a_char_device_is_known_by_its_number_in_any_root",
+    "tests/kubeletplugin/devices/vfio/test_users.py::test_null_devices_of_pretend_nodes_are_told_apart",
+    "tests/kubeletplugin/sharing/memory/test_hook_socket.py::test_other_users_are_refused_even_where_they_can_connect",
+)
+"""Tests that belong to the rest as well: ``make test`` is what an ordinary user runs."""
 
 QUICK_FLOWS = (
     "tests/flow/test_whole_gpus.py::",
@@ -102,15 +108,14 @@ def is_quick(nodeid: str) -> bool:
     """Whether a test belongs to ``make test``, by its id."""
     if nodeid.startswith(QUICK_FLOWS):
         return True
-    return nodeid.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS)) and not nodeid.startswith(
-        TAKE_LONG
-    )
+    in_folders = nodeid.startswith(tuple(f"{folder}/" for folder in QUICK_FOLDERS))
+    return in_folders and not nodeid.startswith((*TAKE_LONG, *NEED_ROOT))
 
 
 def _may_have(path: str, part: str) -> bool:
     """Whether a file may have tests of the part; files that have none need not be imported."""
     has_quick = is_quick(path) or any(flow.startswith(f"{path}::") for flow in QUICK_FLOWS)
-    has_rest = not is_quick(path) or any(one.startswith(f"{path}::") for one in TAKE_LONG)
+    has_rest = not is_quick(path) or any(one.startswith(f"{path}::") for one in (*TAKE_LONG, *NEED_ROOT))
     return has_quick if part == "quick" else has_rest and f"{path}::" not in QUICK_FLOWS
 
 

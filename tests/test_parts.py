@@ -2,18 +2,18 @@
 
 from pathlib import Path
 
-from tests.parts import QUICK_FLOWS, QUICK_FOLDERS, TAKE_LONG, is_quick
+from tests.parts import NEED_ROOT, QUICK_FLOWS, QUICK_FOLDERS, TAKE_LONG, is_quick
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_what_is_named_exists() -> None:
-    for named in (*QUICK_FOLDERS, *TAKE_LONG, *QUICK_FLOWS):
+    for named in (*QUICK_FOLDERS, *TAKE_LONG, *NEED_ROOT, *QUICK_FLOWS):
         path, _, name = named.partition("::")
         assert f"def {name}(" in (ROOT / path).read_text() if name else (ROOT / path).exists(), named
 
 
-def test_a_file_that_takes_long_is_no_part_of_make_test() -> None:
-    assert not any(is_quick(f"{path}::test_it") for path in TAKE_LONG)
+def test_what_takes_long_or_needs_root_is_no_part_of_make_test() -> None:
+    assert not any(is_quick(one if "::" in one else f"{one}::test_it") for one in (*TAKE_LONG, *NEED_ROOT))
     assert is_quick("tests/driver/test_event_reasons.py::test_it")
     assert not is_quick("tests/tools/chart/test_values.py::test_it")

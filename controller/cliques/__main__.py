@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import click
@@ -13,16 +12,8 @@ from driver.process.log import Level, configure
 
 
 @command_line.command("gpu-dra-cliques")
-@click.option(
-    "--namespace", default="gpu-dra", show_envvar=True, help="The namespace of the Lease of the replicas."
-)
-@click.option(
-    "--identity",
-    default=socket.gethostname,
-    show_default="the host name",
-    show_envvar=True,
-    help="The name of this replica in the Lease and in events; no two replicas may have the same.",
-)
+@command_line.namespace
+@command_line.identity
 @command_line.kubeconfig
 @click.option(
     "--channels",

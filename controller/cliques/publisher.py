@@ -14,7 +14,7 @@ from controller.publish.slice_diff import generate_name, plan_sync
 from driver.devices.names import CHANNELS_DRIVER_NAME, CLIQUE_LABEL, DRIVER_NAME
 from driver.errors import ApiError
 from driver.event_reasons import EventReason
-from driver.kinds.channel import Channel, Claim, CliqueState, allocated, clique_states, cliques_of
+from driver.kinds.channel import Channel, Claim, allocated, clique_states, cliques_of
 from driver.kube.backoff import Backoff
 from driver.kube.client import PATIENT_SECONDS, KubeClient
 from driver.kube.errors import Conflict, NotFound
@@ -42,7 +42,8 @@ _log = get_logger("cliques")
 class CliquePublisher:
     """Watches the nodes, their slices and the claims for channels; ``run`` writes what follows from them.
 
-    ``channels`` is how many each clique gets. Of several replicas the one for which ``is_leader()`` writes.
+    ``channels`` is how many each clique gets, ``restarted`` hears of each watch that ends. Of several
+    replicas the one for which ``is_leader()`` writes.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class CliquePublisher:
         stop: threading.Event,
         channels: int,
         at_work: Callable[[], AbstractContextManager[object]],
-        restarted: Callable[[], None] = lambda: None,
+        restarted: Callable[[], None],
     ) -> None:
         self._client = client
         self._is_leader = is_leader
@@ -79,14 +80,10 @@ class CliquePublisher:
             service.spawn(f"watch-{name}", one.run, one.wake)
         service.spawn("cliques", self.run, self.wake)
 
-    def cliques(self) -> tuple[CliqueState, ...]:
-        """The cliques and their channels as they are published."""
-        slices = (*self._gpu_slices.snapshot()[0], *self._own_slices.snapshot()[0])
-        return clique_states(slices, self._claims.snapshot()[0])
-
     def numbers(self) -> Iterator[Reading]:
         """How many nodes and channels each clique has."""
-        for one in self.cliques():
+        slices = (*self._gpu_slices.snapshot()[0], *self._own_slices.snapshot()[0])
+        for one in clique_states(slices, self._claims.snapshot()[0]):
             yield Reading("gpu_dra_cliques_nodes", {"clique": one.name}, len(one.nodes))
             for state, count in (("free", one.free), ("held", one.held), ("kept-back", one.kept_back)):
                 yield Reading("gpu_dra_cliques_channels", {"clique": one.name, "state": state}, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,16 +98,8 @@ def _serve_http(service: Service, options: Options, metrics: Metrics, why_not: C
 
 
 @command_line.command(NAME)
-@click.option(
-    "--namespace", default="gpu-dra", show_envvar=True, help="The namespace of the Lease of the replicas."
-)
-@click.option(
-    "--identity",
-    default=socket.gethostname,
-    show_default="the host name",
-    show_envvar=True,
-    help="The name of this replica in the Lease and in events; no two replicas may have the same.",
-)
+@command_line.namespace
+@command_line.identity
 @command_line.kubeconfig
 @click.option("--dry-run", is_flag=True, show_envvar=True, help="Evict nobody, and only write events.")
 @click.option(

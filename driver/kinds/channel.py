@@ -30,7 +30,6 @@ Channel = tuple[str, int]
 Claim = tuple[str, str]
 """Namespace and name."""
 
-
 Object = Mapping[str, Any]
 
 _NAME = re.compile(r"channel-([1-9][0-9]{0,3})", re.ASCII)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -51,6 +52,13 @@ nvml = _flag(
     "--nvml",
     "real, or fake:MACHINE[@STATE] for a node without GPUs; MACHINE is a name or a file.",
     default="real",
+)
+namespace = _flag("--namespace", "The namespace of the Lease of the replicas.", default="gpu-dra")
+identity = _flag(
+    "--identity",
+    "The name of this replica in the Lease and in events; no two replicas may have the same.",
+    default=socket.gethostname,
+    show_default="the host name",
 )
 metrics_addr = _flag(
     "--metrics-addr",

@@ -272,7 +272,8 @@ def _held_channels(node: NodeReport) -> Iterator[Finding]:
     if held:
         number, claims = sum(len(one.devices) for one in held), {name for one in held for name in one.claims}
         holders = some_of(sorted(claims), _MOST_GANGS)
-        message = f"the IMEX channels in its NVLink cliques are in use: {number} by {holders}"
+        plural = "" if number == 1 else "s"
+        message = f"{number} IMEX channel{plural} in use by claim{plural} {holders}"
         yield Finding("in-use", message, "wait until one of these claims is deleted, or offer more channels")
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Self
 
 from driver.errors import ApiError
+from driver.kinds.channel import CliqueState, clique_states
 from driver.kube.client import KubeClient
 from driver.kube.errors import Forbidden
 from driver.kube.reflector import Reflector
@@ -109,9 +110,10 @@ def follow(
     client: KubeClient,
     nodes: Sequence[NodeState],
     problems: Sequence[str],
-    tell: Callable[[Sequence[NodeState], Sequence[str]], None],
+    cliques: Sequence[CliqueState],
+    tell: Callable[[Sequence[NodeState], Sequence[str], Sequence[CliqueState]], None],
 ) -> None:
-    """Call ``tell`` whenever the nodes or the problems differ from those that were shown last; never returns.
+    """Call ``tell`` whenever nodes, problems or cliques differ from what was shown last; never returns.
 
     A watch that ends is reported on stderr and restarted. Raises KeyboardInterrupt at Ctrl-C, and
     AllocationFailed for an object that is malformed.
@@ -126,9 +128,10 @@ def follow(
                 continue
             views = fleet.read(seen.slices, seen.claims)
             states, found = [view.state for view in views], seen.problems(views)
-            if (states, found) != (nodes, problems):
-                tell(states, found)
-                nodes, problems = states, found
+            now = states, found, clique_states(seen.slices, seen.claims)
+            if now != (nodes, problems, cliques):
+                tell(*now)
+                nodes, problems, cliques = now
 
 
 def watch_error_text(error: ApiError) -> str:

@@ -15,6 +15,7 @@ from gpuctl.cli.output import INTERRUPTED_EXIT_CODE, document, emit, exit_amiss,
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from driver.kinds.channel import CliqueState
     from gpuctl.cli.cluster import ClusterView
     from gpuctl.fleet.nodes import NodeState, NodeView
     from gpuctl.fleet.seen import Object, Seen
@@ -76,23 +77,23 @@ def status(
     lost = _orphans(view, states, seen)
     form = Form(by_node=bool(watch or names or output == "wide"), wide=output == "wide")
 
-    def show(shown: Sequence[NodeState], wrong: Sequence[str]) -> None:
+    def show(shown: Sequence[NodeState], wrong: Sequence[str], racks: Sequence[CliqueState]) -> None:
         told = (*lost, *wrong)
-        data = document("GpuStatus", GpuStatus(tuple(shown), told, tuple(seen.unread), cliques))
+        data = document("GpuStatus", GpuStatus(tuple(shown), told, tuple(seen.unread), tuple(racks)))
         emit(
             output,
             data,
-            lambda: picture(views, told, seen.unread, form, cliques),
+            lambda: picture(views, told, seen.unread, form, racks),
             lambda: (f"node/{node.name}" for node in shown),
         )
 
-    show(states, problems)
+    show(states, problems, cliques)
     if watch:
         from gpuctl.fleet.follow import follow
 
         news = News(states, problems, form)
         tell = show if output in ("json", "yaml", "name") else news.tell
-        follow(client, states, problems, tell)
+        follow(client, states, problems, cliques, tell)
     if problems or any(node.is_amiss for node in states):
         exit_amiss()
 

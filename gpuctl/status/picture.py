@@ -30,7 +30,7 @@ class GpuStatus:
     """What is wrong that no node shows, a sentence each."""
     unread: tuple[str, ...]
     """What this user may not read, and is therefore not checked."""
-    cliques: tuple[CliqueState, ...] = ()
+    cliques: tuple[CliqueState, ...]
     """The NVLink cliques whose IMEX channels are published."""
 
 
@@ -55,7 +55,7 @@ def picture(
     problems: Sequence[str],
     unread: Sequence[str],
     form: Form,
-    cliques: Sequence[CliqueState] = (),
+    cliques: Sequence[CliqueState],
 ) -> str:
     """The tables, the cluster in one line, memory shares and NVLink cliques, then what is amiss.
 
@@ -179,7 +179,7 @@ class News:
         self._form = form
         self._rows, self._sentences = self._of(nodes, problems)
 
-    def tell(self, nodes: Sequence[NodeState], problems: Sequence[str]) -> None:
+    def tell(self, nodes: Sequence[NodeState], problems: Sequence[str], _: Sequence[CliqueState]) -> None:
         """Print the changed rows, what is amiss now, and what is amiss no longer."""
         for line in self.lines(nodes, problems):
             say(line)

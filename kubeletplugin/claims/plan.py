@@ -157,7 +157,8 @@ def _planned(claim: Claim, device: AllocatedDevice, pool: str) -> PlannedDevice:
     name = KINDS.parse(device.device)
     # The drivers of GPUs and of channels have a journal each. A GPU that came by the name of the other driver
     # could be given away twice.
-    if name is None or (channel_number(device.device) is None) is (pool == ""):
+    is_channel, wants_channels = channel_number(device.device) is not None, pool == ""
+    if name is None or is_channel != wants_channels:
         raise ClaimRefused(
             f"claim {claim.namespace}/{claim.name} was given device {device.device}, which this node does "
             "not offer",

@@ -26,7 +26,7 @@ class Replica:
         self.leads = leads
         self._stop = threading.Event()
         self.publisher = CliquePublisher(
-            client, lambda: self.leads, heard, self._stop, 3, contextlib.nullcontext
+            client, lambda: self.leads, heard, self._stop, 3, contextlib.nullcontext, lambda: None
         )
         runs = (*(one.run for _, one in self.publisher.reflectors()), self.publisher.run)
         self._threads = [threading.Thread(target=run) for run in runs]

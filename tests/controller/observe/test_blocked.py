@@ -103,7 +103,7 @@ OVER_0_TO_4 = dict.fromkeys(("-mig-1g-10gb-2", "-mig-1g-10gb-3", "-mig-2g-20gb-0
         (offers(BY_MPS), held(f"{FIRST}-ts-4"), {"-mps-4": "held-by-claim"}),
         *(
             (*(offers(BALANCED), held(name)), OVER_0_TO_4 | {"-mig-3g-40gb-4": "held-by-claim"})
-            for name in (FIRST, f"{MIG}-5g-50gb-0")  # the whole GPU, and a profile that nobody knows
+            for name in (FIRST, f"{MIG}-5g-50gb-0")  # the whole GPU, and an unknown profile
         ),
     ],
 )

@@ -12,6 +12,7 @@ from tests.clusters import EmbeddedApiServer, Object, plan_node
 
 DRA = "/apis/resource.k8s.io/v1"
 SLICES = f"{DRA}/resourceslices"
+CLIQUE = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"
 _FIRST = "gpu-0000-1b-00-0"
 _ALL_TIERS = Path(__file__).resolve().parents[3] / "deploy/examples/node-config/all-tiers.yaml"
 _CUT = """version: v1
@@ -257,13 +258,12 @@ Situation = Callable[[EmbeddedApiServer, Path], None]
 
 def in_a_rack(server: EmbeddedApiServer, _folder: Path) -> None:
     """Two trays of a rack with four channels: one is held by a gang, one is kept back for a lost node."""
-    clique = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"
     for node in ("node-a", "node-b"):
         publish(server, *slices(node, "gb200-tray"))
-    for spec in pools([clique], 4, [Doubt((clique, 3), "node-c")], ())[clique]:
+    for spec in pools([CLIQUE], 4, [Doubt((CLIQUE, 3), "node-c")], ())[CLIQUE]:
         pool = {**spec["pool"], "generation": 1}
         publish(server, {"metadata": {"name": "channels"}, "spec": {**spec, "pool": pool}})
-    hold(server, "gang", "channel-2", driver="channels.gpu.nvidia.com", pool=clique)
+    hold(server, "gang", "channel-2", driver="channels.gpu.nvidia.com", pool=CLIQUE)
 
 
 SITUATIONS: Mapping[Situation, tuple[str, ...]] = {

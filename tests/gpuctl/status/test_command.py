@@ -16,7 +16,17 @@ from gpuctl.status.picture import Form, News
 from tests.clusters import ClusterView, EmbeddedApiServer, commands, views_of
 from tests.gpuctl.approved import approve
 from tests.gpuctl.documents import read_document
-from tests.gpuctl.status.situations import SITUATIONS, SLICES, Situation, cut_slices, held, slices
+from tests.gpuctl.status.situations import (
+    CLIQUE,
+    SITUATIONS,
+    SLICES,
+    Situation,
+    cut_slices,
+    held,
+    hold,
+    in_a_rack,
+    slices,
+)
 
 # As from a terminal: a test run in the background hands an ignored SIGINT down to its children.
 HEEDING = """
@@ -100,6 +110,19 @@ def test_it_goes_on_with_what_changes_until_it_is_interrupted(tmp_path: Path) ->
     assert well[1] == f"resolved: {sentence}"
     assert code == 130
     assert lists == 2  # the first picture and the reflector's: nothing was asked again
+
+
+def test_a_channel_that_a_gang_gets_is_a_change(tmp_path: Path) -> None:
+    with EmbeddedApiServer() as server:
+        in_a_rack(server, tmp_path)
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "config"))
+        with watching("status", "-w", "-o", "json", "--kubeconfig", kubeconfig) as process:
+            assert process.stdout is not None
+            held = (line.strip() for line in process.stdout if '"held"' in line)
+            first = next(held)
+            hold(server, "second", "channel-1", driver="channels.gpu.nvidia.com", pool=CLIQUE)
+
+            assert (first, next(held)) == ('"held": 1,', '"held": 2,')
 
 
 def test_what_is_new_is_told_once(tmp_path: Path) -> None:

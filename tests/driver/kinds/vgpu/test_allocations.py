@@ -41,7 +41,7 @@ class Host:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """One of the hosts, of which nothing is handed out."""
+        """One of the hosts, all of it free."""
         machine, index, instances, profiles = HOSTS[name]
         found = inventory(machine, *instances)
         offered = offers(alone(found, index), f"vgpu: {{profiles: [{', '.join(profiles)}]}}")

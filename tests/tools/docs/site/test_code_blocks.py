@@ -111,7 +111,7 @@ def judge(document: Any, server: EmbeddedApiServer, folder: Path) -> None:
     elif claim := as_claim(document):
         assert refusal(server, claim) == ""
     elif set(document) not in OF_OTHERS and list(document.get("resources", ())) != ["deviceClassMappings"]:
-        raise LookupError(f"nobody knows what has the fields {', '.join(document)}")
+        raise LookupError(f"no reader takes the fields {', '.join(document)}")
 
 
 @pytest.mark.parametrize("block", [block for block in ALL if block.language in PARSERS], ids=str)
