@@ -36,6 +36,9 @@ MODULES_FOLDER = Path(__file__).parent / "go_programs"
 WITH_C = frozenset({"container-toolkit"})
 """The modules whose programs load C libraries (cgo), and take a C compiler to build."""
 
+_ITS_OWN = {"GOWORK": "off", "GOTOOLCHAIN": "auto"}
+"""A workspace of the user does not count, and a module that needs a newer Go fetches it."""
+
 
 def built(kubernetes: str, environment: Mapping[str, str] = os.environ) -> Path:
     """The cache folder with the binaries of a Kubernetes version, built first if it is not there.
@@ -114,9 +117,8 @@ def go_command(environment: Mapping[str, str]) -> str:
 def _build_cluster(folder: Path, kubernetes: str, environment: Mapping[str, str]) -> None:
     """Build all binaries of a Kubernetes version into an existing folder."""
     go = go_command(environment)
-    # Without cgo the binaries are static, and run whatever C library the machine has. GOWORK=off: a workspace
-    # of the user does not count.
-    go_environment = {**environment, "CGO_ENABLED": "0", "GOWORK": "off"}
+    # Without cgo the binaries are static, and run whatever C library the machine has.
+    go_environment = {**environment, **_ITS_OWN, "CGO_ENABLED": "0"}
     build = [go, "build", "-trimpath", "-buildvcs=false"]
     modules = [f"-modfile={MODULE_FILES[kubernetes]}"] if kubernetes != DEFAULT_KUBERNETES else []
     for program, flags in {"kube": version_stamp(VERSIONS[kubernetes]), "oracle": "-s -w"}.items():
@@ -176,7 +178,7 @@ def go_programs(
         raise ClusterError(f"there is no Go module {source}")
     with_c = module in WITH_C
     target = user_cache(environment) / "go-programs" / f"{module}-{digest(source, 'cgo' if with_c else '')}"
-    go_environment = {**environment, "CGO_ENABLED": "01"[with_c], "GOWORK": "off"}
+    go_environment = {**environment, **_ITS_OWN, "CGO_ENABLED": "01"[with_c]}
     return built_once(target, lambda folder: _build_tools(source, folder, go_environment))
 
 
