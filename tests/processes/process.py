@@ -130,6 +130,6 @@ class FreshProcess(DriverProcess):
 
 def failed(module: str, *arguments: str, **environment: str) -> tuple[int, list[str]]:
     """Exit code and, without the log, the lines that a process wrote which ends by itself."""
-    with FreshProcess(module, *arguments, **environment) as process:
+    with DriverProcess(module, *arguments, **environment) as process:
         code = process.exit_code()
     return code, [line for line in process.text.splitlines() if not line.startswith("{")]
