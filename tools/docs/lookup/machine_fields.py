@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -94,6 +94,14 @@ class _Recorder(Fields):
 
     def child(self, key: str) -> Fields:
         return _Recorder(self._at(key), self._found)
+
+    def named_child(
+        self, key: str, names: tuple[str, ...], load: Callable[[str], dict[object, object]]
+    ) -> Fields:
+        child = self.child(key)
+        if "like" in child:
+            child.name("like", names)
+        return child
 
     def items(self, key: str) -> Iterator[Fields]:
         yield _Recorder(f"{self._at(key)}[]", self._found)
