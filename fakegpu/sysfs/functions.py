@@ -114,7 +114,7 @@ def _folders_above(slots: tuple[Slot, ...]) -> Mapping[PciAddress, str]:
 def _board(
     slot: Slot, root: str, group: int, device_id: int, memory_bytes: int, free: Iterator[int], *, apart: bool
 ) -> Iterator[Function]:
-    """The bridge above a slot, if there is one, its GPU, and the other functions of the board, below ``root``.
+    """The bridge above a slot, if it has one, its GPU, and the other functions of the board, below ``root``.
 
     ``apart``: each function has a group of its own, as vfio makes them up without an IOMMU.
     """
