@@ -78,7 +78,7 @@ from fakegpu.machine.capabilities import VISIBLE_NODES, access_minor
 from fakegpu.machine.fake_machine import FakeMachine
 from fakegpu.machine.mig_profiles import MigCatalogue, known_catalogues, load_catalogue
 from fakegpu.machine.mig_state import MigState, gpu_instance_refusal, with_gpu_instance
-from fakegpu.machine.spec import MACHINES, known_machines, load_machine
+from fakegpu.machine.spec import INSTANCE_TYPES, MACHINES, instance_types, known_machines, load_machine
 from fakegpu.memory.cuda import FakeCudaClient, OutOfMemory
 from fakegpu.mps.client import CudaProcess
 from fakegpu.nvml.fake_nvml import FakeDevice, FakeNvml

@@ -114,7 +114,7 @@ def test_simulate_knows_the_machines_and_the_shipped_classes(installed: Path, tm
 def test_kubectl_finds_the_plugin_and_its_completion(installed: Path, tmp_path: Path) -> None:
     assert (
         run(installed, tmp_path, "kubectl-gpu", "plan", "--machines", "-o", "name").split()[-1]
-        == "vgpu-host-l40s"
+        == "standard_nd96isr_h200_v5"
     )
     assert run(installed, tmp_path, "kubectl_complete-gpu", "plan", "--machines", "gh") == "gh200\n:4\n"
 

@@ -20,7 +20,7 @@ from fakegpu.machine.cgroups import FakeCgroups, without_dead_groups
 from fakegpu.machine.controls import GpuSelector
 from fakegpu.machine.holds import Hold
 from fakegpu.machine.mig_state import MigState
-from fakegpu.machine.spec import MachineSpec, known_machines, load_machine
+from fakegpu.machine.spec import MachineSpec, load_machine, shipped_file
 from fakegpu.machine.state import (
     FakeLicense,
     FileStore,
@@ -66,7 +66,7 @@ class FakeMachine(FaultInjection, PretendedUse):
         machine, _, state = text.removeprefix(_PREFIX).partition("@")
         spec = load_machine(machine)
         if state:
-            named = machine if machine in known_machines() else Path(machine).absolute()
+            named = machine if shipped_file(machine) else Path(machine).absolute()
             flag = f"{_PREFIX}{named}@{Path(state).absolute()}"
             return cls(spec, FileStore(Path(state), spec), flag)
         return cls(spec, MemoryStore(MachineState.fresh(spec)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -156,6 +156,21 @@ class Fields:
     def child(self, key: str) -> Fields:
         """A required mapping below this one."""
         return Fields(self._take(key), self._at(key), self.errors)
+
+    def named_child(
+        self, key: str, names: tuple[str, ...], load: Callable[[str], dict[object, object]]
+    ) -> Fields:
+        """A required mapping below this one, or the name of one; ``like`` in it names one to begin with."""
+        value = self._take(key)
+        own = value if isinstance(value, dict) else {"like": value}
+        if "like" not in own:
+            return Fields(own, self._at(key), self.errors)
+        if own["like"] in names:
+            rest = {name: taken for name, taken in own.items() if name != "like"}
+            return Fields(load(str(own["like"])) | rest, self._at(key), self.errors)
+        place, also = (f"{key}.like", "") if own is value else (key, "a mapping, or ")
+        self.refuse(place, f"must be {also}one of {', '.join(names)}")
+        return Fields({}, self._at(key), [])  # that its fields are missing says nothing more
 
     def items(self, key: str) -> Iterator[Fields]:
         """A required list of mappings."""

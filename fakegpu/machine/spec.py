@@ -25,6 +25,12 @@ _OTHER_FUNCTIONS = ("audio", "usb", "ucsi")
 MACHINES = Path(__file__).parents[1] / "machines"
 """The machine files that ship with the driver, ``<name>.yaml``."""
 
+INSTANCE_TYPES = Path(__file__).parents[1] / "instance_types"
+"""The machine files of instance types of clouds, ``<type>.yaml``."""
+
+PRODUCTS = Path(__file__).parents[1] / "products"
+"""The products that machine files name, ``<name>.yaml``."""
+
 TopologyLevel = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
 """nvmlGpuTopologyLevel_t: how far the path between two GPUs goes over PCIe."""
 
@@ -198,16 +204,35 @@ class MachineSpec:
 
 def known_machines() -> tuple[str, ...]:
     """The names of the machines that ship with the driver, sorted."""
-    return tuple(sorted(path.stem for path in MACHINES.glob("*.yaml")))
+    return _names(MACHINES)
+
+
+def instance_types() -> tuple[str, ...]:
+    """The names of the instance types, sorted."""
+    return _names(INSTANCE_TYPES)
+
+
+def known_products() -> tuple[str, ...]:
+    """The names of the products that several machine files have, sorted."""
+    return _names(PRODUCTS)
+
+
+def _names(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+
+
+def shipped_file(machine: str) -> Path | None:
+    """The file of a shipped machine or an instance type; None if neither has the name."""
+    folders = {MACHINES: known_machines(), INSTANCE_TYPES: instance_types()}
+    return next((folder / f"{machine}.yaml" for folder, names in folders.items() if machine in names), None)
 
 
 def load_machine(machine: str) -> MachineSpec:
-    """Read a shipped machine by name, or a machine file by its path.
+    """Read a shipped machine or an instance type by name, or a machine file by its path.
 
     Raises ConfigError for an unknown machine or an unreadable file, or with all errors in the file.
     """
-    shipped = MACHINES / f"{machine}.yaml"
-    path = shipped if machine in known_machines() else Path(machine)
+    path = shipped_file(machine) or Path(machine)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -220,7 +245,8 @@ def load_machine(machine: str) -> MachineSpec:
 def _way_out(path: Path) -> str:
     if (path / "machine.yaml").is_file():
         return f"name {path / 'machine.yaml'}"
-    near = get_close_matches(path.stem, known_machines(), n=2)
+    name = path.name.removesuffix(".yaml").lower()
+    near = get_close_matches(name, (*known_machines(), *instance_types()), n=2)
     meant = f"did you mean {' or '.join(near)}? " if near else ""
     return f"{meant}`gpuctl plan --machines` lists the machines; a file of your own can be named, too"
 
@@ -266,7 +292,7 @@ def read_machine(name: str, fields: Fields) -> MachineSpec:
     nvlink = fields.child("nvlink") if "nvlink" in fields else None
     ends_with_mig = nvlink is not None and nvlink.flag("ends_with_mig", default=False)
     links = {} if nvlink is None else _links(nvlink, slots)
-    product = _product(fields.child("product"))
+    product = _product(fields.named_child("product", known_products(), _load_product))
     for position, slot in enumerate(slots):
         if slot.mig_enabled and product.mig is None:
             fields.refuse(
@@ -291,6 +317,13 @@ def read_machine(name: str, fields: Fields) -> MachineSpec:
     )
     fields.refuse_unknown()
     return spec
+
+
+@cache
+def _load_product(name: str) -> dict[object, object]:
+    """The fields of a product; whether they are right shows in the machines that name it."""
+    document: dict[object, object] = yaml.safe_load((PRODUCTS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return document
 
 
 def _product(fields: Fields) -> Product:

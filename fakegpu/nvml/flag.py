@@ -37,7 +37,7 @@ def nvml_from_flag(text: str, roots: DriverRoots | None = None) -> Nvml:
 
     raise ConfigError(
         f"--nvml {text!r} is not an NVML",
-        f"use real, fake:MACHINE or fake:MACHINE@STATE, where MACHINE is a file or one of "
+        f"use real, fake:MACHINE or fake:MACHINE@STATE, where MACHINE is a file, an instance type or one of "
         f"{', '.join(known_machines())}",
     )
 

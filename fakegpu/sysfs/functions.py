@@ -114,16 +114,19 @@ def _folders_above(slots: tuple[Slot, ...]) -> Mapping[PciAddress, str]:
 def _board(
     slot: Slot, root: str, group: int, device_id: int, memory_bytes: int, free: Iterator[int], *, apart: bool
 ) -> Iterator[Function]:
-    """The bridge above a slot, whose folder is below ``root``, its GPU, and the other functions of the board.
+    """The bridge above a slot, if it has one, its GPU, and the other functions of the board, below ``root``.
 
     ``apart``: each function has a group of its own, as vfio makes them up without an IOMMU.
     """
     # sysfs shows -1 if the firmware reports no NUMA node.
     numa = -1 if slot.numa_node is None else slot.numa_node
-    bridge = PciAddress.parse(f"{slot.pcie_root.removeprefix('pci')}:{slot.minor % 32:02x}.0")
-    above = f"{root}/{bridge}"
-    theirs = group if slot.bridge_in_group and not apart else next(free)
-    yield Function(bridge, _INTEL, _ROOT_PORT_ID, BRIDGE_CLASS, above, theirs, numa)
+    above = root
+    # The bus of the root has no bridge above its functions; GPUs of virtual machines are often there.
+    if slot.pcie_root != f"pci{slot.pci.domain:04x}:{slot.pci.bus:02x}":
+        bridge = PciAddress.parse(f"{slot.pcie_root.removeprefix('pci')}:{slot.minor % 32:02x}.0")
+        above += f"/{bridge}"
+        theirs = group if slot.bridge_in_group and not apart else next(free)
+        yield Function(bridge, _INTEL, _ROOT_PORT_ID, BRIDGE_CLASS, above, theirs, numa)
     regions = (
         (0, _REGISTERS_BYTES),
         *(((1, _power_of_two(memory_bytes)),) if memory_bytes else ()),

@@ -24,7 +24,7 @@ from envtest.cluster import Cluster, Process
 from fakegpu.cuda.compiled import compiled_libcuda
 from fakegpu.driver_files.driver_root import build_driver_root, build_sysfs
 from fakegpu.machine.fake_machine import FakeMachine
-from fakegpu.machine.spec import known_machines
+from fakegpu.machine.spec import shipped_file
 from fakegpu.memory.calls import knows_limits
 from fakegpu.mps.client import PRIVILEGED, Connection, DaemonGone
 from gpuctl.demo.played_programs import GpuPrograms
@@ -203,7 +203,7 @@ class DriverNode(DriverProcesses):
         node = cluster.nodes[index]
         folder = node.folder / "gpus"
         (folder / "proc").mkdir(parents=True)
-        named = machine if machine in known_machines() else Path(machine).resolve()
+        named = machine if shipped_file(machine) else Path(machine).resolve()
         nvml = f"fake:{named}@{folder / 'state.json'}"
         fake = FakeMachine.open(nvml)
         # A real container runs real programs, which load libcuda.

@@ -17,7 +17,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def machine_option(default: str | None = None) -> Callable[[Command], Command]:
-    """Add ``--machine``, with the names of the shipped machines for completion."""
+    """Add ``--machine``, with the names of the shipped machines and the instance types for completion."""
 
     def add(command: Command) -> Command:
         return click.option(
@@ -40,7 +40,7 @@ def _existing(ctx: click.Context, _param: click.Parameter, machine: str | None) 
 
 
 def check_exists(machine: str) -> None:
-    """Raise UsageError if neither a shipped machine nor a file has the name."""
+    """Raise UsageError if neither a shipped machine, an instance type nor a file has the name."""
     from fakegpu.machine.spec import load_machine
 
     if not Path(machine).exists():
@@ -51,10 +51,11 @@ def check_exists(machine: str) -> None:
 
 
 def complete_machines(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The shipped machines; if none begins with the word, the shell completes a file."""
-    from fakegpu.machine.spec import known_machines
+    """The shipped machines and the instance types; if none fits the word, the shell completes a file."""
+    from fakegpu.machine.spec import instance_types, known_machines
 
-    machines = [CompletionItem(name) for name in matching(known_machines(), incomplete)]
+    names = (*known_machines(), *instance_types())
+    machines = [CompletionItem(name) for name in matching(names, incomplete)]
     return machines or [CompletionItem(incomplete, type="file")]
 
 

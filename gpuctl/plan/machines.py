@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fakegpu.machine.spec import MachineSpec, known_machines, load_machine
+from fakegpu.machine.spec import MachineSpec, instance_types, known_machines, load_machine
 from fakegpu.sysfs.functions import functions_of
 from gpuctl.cli.output import columns
 
@@ -50,8 +50,9 @@ class MachineList:
 
 
 def machines(names: Sequence[str]) -> MachineList:
-    """The machines with these names or in these files, or else all that ship; raises ConfigError."""
-    return MachineList(tuple(_machine(load_machine(name)) for name in names or known_machines()))
+    """The machines with these names or in these files, or all with the instance types last; ConfigError."""
+    every = names or (*known_machines(), *instance_types())
+    return MachineList(tuple(_machine(load_machine(name)) for name in every))
 
 
 def _machine(spec: MachineSpec) -> Machine:

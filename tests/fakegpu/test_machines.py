@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpus import ConfigError, FakeMachine, known_machines, load_machine
+from tests.gpus import (
+    INSTANCE_TYPES,
+    ConfigError,
+    FakeMachine,
+    functions_of,
+    instance_types,
+    known_machines,
+    load_machine,
+)
 
 GOOD = """
 driver_version: "570.1"
@@ -14,6 +22,8 @@ gpus:
   - {pci: "0000:02:00.0", minor: 0, pcie_root: "pci0000:00"}
   - {pci: "0000:01:00.0", minor: 1, pcie_root: "pci0000:00"}
 """
+
+PRODUCT = GOOD.splitlines()[3]
 
 
 def test_uuids_are_the_same_each_time_and_never_twice() -> None:
@@ -34,6 +44,44 @@ def test_a_machine_file_is_taken_by_its_path_and_sorted_by_the_bus(tmp_path: Pat
     assert [slot.minor for slot in spec.slots] == [1, 0]
 
 
+def test_the_file_of_an_instance_type_names_its_sources_and_what_is_a_placeholder() -> None:
+    names = instance_types()
+    assert len(names) > 30
+    assert not set(names) & set(known_machines())
+    assert [name for name in names if name != name.lower() or load_machine(name).name != name] == []
+    for name in names:
+        head, *lines = (INSTANCE_TYPES / f"{name}.yaml").read_text().splitlines()
+        sourced = [line.partition(": ")[0] for line in lines if line.startswith("# - ")]
+        placeholders = [line for line in lines if line.startswith("# placeholder: ")]
+        told = " ".join((*sourced, *placeholders))
+        wanted = ("number", "memory", "address", *(("NVLinks",) if "nvlink:" in lines else ()))
+        assert (head, [word for word in wanted if word not in told]) == ("# Sources:", []), name
+
+
+def test_a_gpu_on_the_bus_of_the_root_has_no_bridge_above_it() -> None:
+    (gpu,) = functions_of(load_machine("g5.xlarge")).values()
+    assert (gpu.folder, gpu.is_gpu) == ("devices/pci0000:00/0000:00:1e.0", True)
+
+
+def test_a_product_can_be_named_and_begun_with(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    products = []
+    for product in ("t4", "{like: t4}", "{like: t4, memory_mib: 16384}"):
+        path.write_text(
+            "\n".join((GOOD.partition("product:")[0], f"product: {product}", *GOOD.splitlines()[4:]))
+        )
+        products.append(load_machine(str(path)).product)
+    assert products[0] == products[1] == load_machine("g4dn.xlarge").product
+    assert products[2] == load_machine("standard_nc4as_t4_v3").product
+
+
+def test_an_unknown_instance_type_is_told_what_was_meant() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean standard_nd96isr_h[12]00_v5"):
+        load_machine("Standard_ND96isr_H100_v5")
+    with pytest.raises(ConfigError, match=r"did you mean p5\.48xlarge"):
+        load_machine("p5.48xlarg")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
@@ -51,6 +99,9 @@ def test_a_machine_file_is_taken_by_its_path_and_sorted_by_the_bus(tmp_path: Pat
             *("brand: Nvidia,", "brand: Nvidia, mig: {memory_slices: 4, profiles: [{name: huge}]},"),
             "product.mig.profiles[0].name: must be a profile such as",
         ),
+        ("product: {", "product: {like: t5, ", "product.like: must be one of a100-sxm4-40gb, "),
+        (PRODUCT, "product: t5", "product: must be a mapping, or one of a100-sxm4-40gb, "),
+        (PRODUCT, "", "product: must be a mapping, or one of a100-sxm4-40gb, "),
         ("gpus:", "p2p: maybe\ngpus:", "p2p: must be true or false"),
         ("gpus:", "fabric: {state: wild, cluster_uuid: x, clique: 1}\ngpus:", "fabric.state: must be one of"),
         ("gpus:", "colour: green\ngpus:", "colour: unknown field"),

@@ -13,7 +13,7 @@ import yaml
 from driver.policy.strict_yaml import load_strictly
 from envtest.client.layout import MAX_NODES
 from envtest.client.shipped import PACKAGE_ROOT
-from fakegpu.machine.spec import known_machines
+from fakegpu.machine.spec import shipped_file
 from tools.scenarios.page import ScenarioWrong
 from tools.scenarios.places.needs import NEEDS
 
@@ -125,7 +125,7 @@ def read_description(file: Path) -> Description:
 
 def _nodes(file: Path, document: Mapping[str, Any]) -> list[Node]:
     machine = document["machine"]
-    if machine not in known_machines():
+    if shipped_file(machine) is None:
         beside = file.parent / machine
         if not beside.is_file():
             raise ScenarioWrong(f"{file}: {machine!r} is neither a shipped machine nor a file beside it")

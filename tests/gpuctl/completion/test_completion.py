@@ -13,7 +13,7 @@ from gpuctl import kubectl_completion
 from tests.clusters import EmbeddedApiServer, commands
 from tests.gpuctl.cli.kubeconfigs import BEARER, kubeconfig
 from tests.gpuctl.doctor.clusters import waiting_claim
-from tests.gpus import known_machines
+from tests.gpus import instance_types, known_machines
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY = (
@@ -129,4 +129,5 @@ def test_kubectl_is_answered_in_its_own_form(cluster: Path, monkeypatch: pytest.
     ]
     assert kubectl_completion.answer(["explain", "pod"], "x") == [":4"]
     assert kubectl_completion.answer(["plan", "--config"], "") == [":0"]
-    assert kubectl_completion.answer(["plan", "--machine"], "") == [*known_machines(), ":4"]
+    every = sorted((*known_machines(), *instance_types()))
+    assert kubectl_completion.answer(["plan", "--machine"], "") == [*every, ":4"]

@@ -9,9 +9,10 @@ import yaml
 from driver.kinds.registry import KINDS
 from tests.clusters import PlannedNode, errors_of, plan_inventory, plan_node
 from tests.driver.mig_machines import AMPERE
+from tests.examples import is_long
 from tests.fakegpu.guests import VGPU_GUESTS
 from tests.gpuctl.plan.printed import printed
-from tests.gpus import FakeMachine, known_machines, load_config
+from tests.gpus import FakeMachine, instance_types, known_machines, load_config, load_machine
 from tools.conformance.nodes.mig_nodes import VGPU_HOSTS
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "deploy" / "examples" / "node-config").glob("*.yaml"))
@@ -33,6 +34,18 @@ def test_every_sample_gives_valid_slices_on_every_machine(machine: str, tmp_path
     for sample in SAMPLES:
         planned = plan_inventory(inventory, "node-a", load_config(sample))
         _check(planned, gpus, offers_nothing=(machine, sample.stem) in NOTHING_OFFERED)
+
+
+@pytest.mark.parametrize("name", instance_types())
+def test_an_instance_type_publishes_valid_slices_under_the_samples(name: str) -> None:
+    machine = load_machine(name)
+    inventory = plan_node(name, "node-a", None).inventory
+    product = machine.product
+    nothing = {"passthrough"} | ({"mig-layouts"} if product.mig and product.mig_needs_reset else set())
+    # The first two offer a GPU in every form.
+    for sample in SAMPLES if is_long() else SAMPLES[:2]:
+        planned = plan_inventory(inventory, "node-a", load_config(sample))
+        _check(planned, {str(slot.pci) for slot in machine.slots}, offers_nothing=sample.stem in nothing)
 
 
 def _check(planned: PlannedNode, gpus: set[str], *, offers_nothing: bool) -> None:

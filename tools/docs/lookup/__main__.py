@@ -33,6 +33,7 @@ PARTS: Parts = {
     "flags of processes": flags.process_tables,
     "commands of gpuctl": flags.gpuctl_tables,
     "fields of machine files": machine_fields.field_table,
+    "instance types": machine_fields.instance_table,
     "fields of the node configuration": node_fields.field_table,
     "answers of the embedded cluster": left_out_tables.answer_table,
     "what the embedded cluster checks": left_out_tables.checked_table,

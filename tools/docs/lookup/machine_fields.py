@@ -1,8 +1,8 @@
-"""The table of the fields of machine files, which are found by recording what their reader reads."""
+"""The tables of machine files: their fields, found by recording what the reader reads, and instance types."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,6 +24,8 @@ class ReadField:
     default: str = ""
     is_required: bool = False
 
+
+_PLACEHOLDER = "# placeholder: "
 
 WORDS: dict[str, str] = marked.WORDS["machine_fields"]
 """The meaning of each field."""
@@ -95,6 +97,17 @@ class _Recorder(Fields):
     def child(self, key: str) -> Fields:
         return _Recorder(self._at(key), self._found)
 
+    def named_child(
+        self,
+        key: str,
+        names: tuple[str, ...],
+        load: Callable[[str], dict[object, object]],  # noqa: ARG002 - as Fields has it
+    ) -> Fields:
+        child = self.child(key)
+        if "like" in child:
+            child.name("like", names)
+        return child
+
     def items(self, key: str) -> Iterator[Fields]:
         yield _Recorder(f"{self._at(key)}[]", self._found)
 
@@ -133,3 +146,24 @@ def field_table() -> str:
         for path, meaning in WORDS.items()
     ]
     return table(("field", "takes", "default", "says"), rows)
+
+
+def instance_table() -> str:
+    """The instance types, and what their files mark as placeholders."""
+    rows = []
+    for name in spec.instance_types():
+        machine = spec.load_machine(name)
+        product = machine.product
+        lines = (spec.INSTANCE_TYPES / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+        marks = (line.removeprefix(_PLACEHOLDER) for line in lines if line.startswith(_PLACEHOLDER))
+        rows.append(
+            (
+                code(name),
+                f"{len(machine.slots)} x {product.name}",
+                f"{(product.memory_bytes or 0) // 2**20:,}",
+                "yes" if product.mig else "no",
+                str(len(machine.slots[0].links)),
+                ", ".join(marks),
+            )
+        )
+    return table(("instance type", "GPUs", "MiB each", "MIG", "NVLinks each", "placeholder"), rows)
