@@ -24,11 +24,18 @@ from envtest.client.errors import BuildFailed, ClusterError, MissingPrerequisite
 from envtest.client.layout import user_cache
 
 GO_FOLDER = Path(__file__).parent / "go"
-VERSIONS = {"1.37": "v1.37.1", "1.36": "v1.36.3"}
+VERSIONS = {"1.38": "v1.38.0-beta.0", "1.37": "v1.37.2", "1.36": "v1.36.3"}
 DEFAULT_KUBERNETES = "1.37"
 _COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 # The module file of each version; the default one has the name that Go expects.
-MODULE_FILES = {"1.37": "go.mod", "1.36": "1.36.mod"}
+MODULE_FILES = {"1.38": "1.38.mod", "1.37": "go.mod", "1.36": "1.36.mod"}
+SCHEDULER_ALONE = {"1.38": "1.37"}
+"""Versions of which only the scheduler and the oracle are built, and that of the other components.
+
+Not all modules of 1.38.0-beta.0 that the API server and the kubelet need can be had.
+"""
+TOOLCHAINS = {"1.38": "go1.27.3"}
+"""The Go of a version that needs a newer one: Go itself looks for that in go.mod alone."""
 
 KEY_DIGITS = 12
 
@@ -116,17 +123,17 @@ def go_command(environment: Mapping[str, str]) -> str:
 
 def _build_cluster(folder: Path, kubernetes: str, environment: Mapping[str, str]) -> None:
     """Build all binaries of a Kubernetes version into an existing folder."""
-    go = go_command(environment)
     # Without cgo the binaries are static, and run whatever C library the machine has.
     go_environment = {**environment, **_ITS_OWN, "CGO_ENABLED": "0"}
-    build = [go, "build", "-trimpath", "-buildvcs=false"]
-    modules = [f"-modfile={MODULE_FILES[kubernetes]}"] if kubernetes != DEFAULT_KUBERNETES else []
-    for program, flags in {"kube": version_stamp(VERSIONS[kubernetes]), "oracle": "-s -w"}.items():
-        run_go(
-            [*build, *modules, "-ldflags", flags, "-o", str(folder / program), f"./{program}"],
-            GO_FOLDER / "kubernetes",
-            go_environment,
+    if others := SCHEDULER_ALONE.get(kubernetes):
+        shutil.copytree(built(others, environment), folder, symlinks=True, dirs_exist_ok=True)
+        for program in ("kube-scheduler", "oracle"):
+            (folder / program).unlink()
+        _build_kubernetes(
+            folder, kubernetes, {"scheduler": "kube-scheduler", "oracle": "oracle"}, go_environment
         )
+        return
+    _build_kubernetes(folder, kubernetes, {"kube": "kube", "oracle": "oracle"}, go_environment)
     # Snapshotters that need C libraries, and that no cluster here uses.
     tags = "no_btrfs,no_devmapper,no_zfs"
     _build_tools(GO_FOLDER / "runtime", folder, go_environment, "-tags", tags)
@@ -135,9 +142,25 @@ def _build_cluster(folder: Path, kubernetes: str, environment: Mapping[str, str]
         (folder / component).symlink_to("kube")
 
 
+def _build_kubernetes(
+    folder: Path, kubernetes: str, programs: Mapping[str, str], environment: Mapping[str, str]
+) -> None:
+    """Build programs, each from the folder that is its key, into an existing folder."""
+    build = [go_command(environment), "build", "-trimpath", "-buildvcs=false"]
+    if kubernetes != DEFAULT_KUBERNETES:
+        build.append(f"-modfile={MODULE_FILES[kubernetes]}")
+    if toolchain := TOOLCHAINS.get(kubernetes):
+        environment = {**environment, "GOTOOLCHAIN": toolchain}
+        build.append(f"-tags=kubernetes_{kubernetes.replace('.', '_')}")
+    stamp = version_stamp(VERSIONS[kubernetes])
+    for source, program in programs.items():
+        command = [*build, "-ldflags", stamp, "-o", str(folder / program), f"./{source}"]
+        run_go(command, GO_FOLDER / "kubernetes", environment)
+
+
 def version_stamp(version: str) -> str:
     """The linker flags that make the components report a version such as v1.37.1, as a release does."""
-    major, minor, _ = version.removeprefix("v").split(".")
+    major, minor, *_ = version.removeprefix("v").split(".")
     package = "k8s.io/component-base/version"
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return " ".join(["-s -w", *(f"-X {package}.{name}={text}" for name, text in values.items())])

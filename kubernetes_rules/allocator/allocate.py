@@ -52,10 +52,10 @@ class Allocator:
     ) -> None:
         """``slices`` are ResourceSlices, ``classes`` DeviceClasses, ``allocated`` ResourceClaims in use.
 
-        From ``kubernetes`` 1.38 on, names of capacities mean the same with and without the driver's domain.
+        ``kubernetes`` is the version whose rules count; ``Request`` says what 1.38 changed.
         Raises AllocationFailed when one of them is malformed.
         """
-        self._any_domain = kubernetes >= (1, 38)
+        self._from_1_38 = kubernetes >= (1, 38)
         self.held = Held()
         """The devices in use; read only."""
         self.selectors = SelectorResults()
@@ -113,7 +113,7 @@ class Allocator:
         if len(known) != len(claims) or any(
             one is not other for one, other in zip(known, claims, strict=True)
         ):
-            read = [read_claim(claim, self._classes, any_domain=self._any_domain) for claim in claims]
+            read = [read_claim(claim, self._classes, from_1_38=self._from_1_38) for claim in claims]
             self._last_read = claims, read
         return read
 
@@ -203,11 +203,9 @@ def _result(choice: Choice) -> dict[str, Any]:
         result["shareID"] = choice.share_id
     # All capacities of the device, also those that the request does not name (KEP-5075).
     if choice.consumed:
-        # From 1.38 on a scheduler may write the driver's domain or leave it out; readers must expect both.
-        domain = f"{device.id.driver}/" if request.any_domain else ""
+        # By the names that the slice has: a request may have left the domain out, or have added it.
         result["consumedCapacity"] = {
-            name if "/" in name else f"{domain}{name}": str(amount.quantity)
-            for name, amount in sorted(choice.consumed.items())
+            name: str(amount.quantity) for name, amount in sorted(choice.consumed.items())
         }
     return result
 

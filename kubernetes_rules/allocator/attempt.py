@@ -80,7 +80,7 @@ class Attempt:
 
     def allows(self, claim: int, request: Request, device: Device, *, must: bool = False) -> bool:
         """Whether every check allows the device beside what was chosen; raises as ``choose`` does."""
-        if self.in_use(claim, request, device.id):
+        if self.in_use(claim, request, device.id) or self._is_shared_still(request, device):
             return False
         if self.charged(device) and not suffices(self.counters_of(device), device):
             return False
@@ -96,6 +96,11 @@ class Attempt:
                 )
             return False
         return self.has_capacity(request, device)
+
+    def _is_shared_still(self, request: Request, device: Device) -> bool:
+        """Whether a device that is not offered in shares any more has one in use: 1.37 overlooks that."""
+        exclusive = not device.allow_multiple and not request.admin_access
+        return request.from_1_38 and exclusive and device.id in self._held.shares
 
     def charged(self, device: Device) -> bool:
         """Whether choosing the device takes counters: of a shared device, the first share takes them."""

@@ -26,8 +26,9 @@ class Request:
     """A request, or a subrequest of ``firstAvailable``, whose ``parent`` is the name of its request.
 
     ``selectors`` are CEL expressions, those of the class first. ``takes_all`` is allocation mode All. For
-    it, ``every`` has the devices and ``count`` their number once a node is known. ``any_domain``: names of
-    capacities mean the same with and without the driver's domain.
+    it, ``every`` has the devices and ``count`` their number once a node is known. ``from_1_38``: by the rules
+    of Kubernetes 1.38 names of capacities mean the same with and without the driver's domain, negative
+    amounts are an error, and a device that has a share in use is not allocated as a whole.
     """
 
     claim: str
@@ -42,7 +43,7 @@ class Request:
     tolerations: tuple[Json, ...]
     capacity: Mapping[str, Amount]
     every: tuple[Device, ...] = ()
-    any_domain: bool = False
+    from_1_38: bool = False
     _demands: dict[int, tuple[Mapping[str, Capacity], Demand]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -60,21 +61,27 @@ class Request:
     def capacity_of(self, device: Device) -> Mapping[str, Amount]:
         """The requested capacity, by the names that the device has for it.
 
-        Raises AllocationFailed for a capacity that is requested with and without the driver's domain.
+        Raises AllocationFailed for a negative amount, and for one that is asked for twice.
         """
-        if not self.any_domain:
+        if not self.from_1_38:
             return self.capacity
-        found: dict[str, Amount] = {}
-        for name, amount in self.capacity.items():
-            bare = bare_name(device.id.driver, name)
-            known = bare if "/" in bare or bare in device.capacities else f"{device.id.driver}/{bare}"
-            if known in found:
-                raise AllocationFailed(
-                    f"claim {self.claim}, request {self.name}: it asks for capacity {bare} twice, with and "
-                    f"without the domain {device.id.driver}",
-                    "ask for it once",
-                )
-            found[known] = amount
+        driver = device.id.driver
+        bare = [(bare_name(driver, name), amount) for name, amount in self.capacity.items()]
+        found = {
+            name if "/" in name or name in device.capacities else f"{driver}/{name}": amount
+            for name, amount in bare
+        }
+        # A device without the capacity is passed over; then the amounts do not matter.
+        if not found.keys() <= device.capacities.keys():
+            return found
+        where = f"claim {self.claim}, request {self.name}"
+        if len(found) < len(bare):
+            raise AllocationFailed(
+                f"{where}: a capacity is asked for twice, with and without the domain {driver}",
+                "ask for it once",
+            )
+        if any(amount.nanos < 0 for amount in found.values()):
+            raise AllocationFailed(f"{where}: it asks for a negative amount", "ask for a positive one")
         return found
 
     def demand_on(self, device: Device) -> Demand:
@@ -101,8 +108,8 @@ class RequestedClaim:
     constraints: list[Constraint]
 
 
-def read_claim(claim: Json, classes: Mapping[str, Json], *, any_domain: bool = False) -> RequestedClaim:
-    """A ResourceClaim with the selectors and configuration of its device classes; ``any_domain`` as there.
+def read_claim(claim: Json, classes: Mapping[str, Json], *, from_1_38: bool = False) -> RequestedClaim:
+    """A ResourceClaim with the selectors and configuration of its device classes; ``from_1_38`` as there.
 
     Raises AllocationFailed if a class does not exist, or something is malformed or of an unknown kind.
     """
@@ -110,8 +117,8 @@ def read_claim(claim: Json, classes: Mapping[str, Json], *, any_domain: bool = F
     try:
         spec = (claim.get("spec") or {}).get("devices") or {}
         requests = tuple(_alternatives(name, request, classes) for request in spec.get("requests") or ())
-        if any_domain:
-            requests = tuple(tuple(replace(one, any_domain=True) for one in some) for some in requests)
+        if from_1_38:
+            requests = tuple(tuple(replace(one, from_1_38=True) for one in some) for some in requests)
         return RequestedClaim(name, spec, requests, read_constraints(name, spec.get("constraints")))
     except (KeyError, TypeError, AttributeError) as error:
         raise AllocationFailed(f"claim {name} is malformed: {error!r}", "create the claim anew") from error

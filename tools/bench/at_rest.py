@@ -14,6 +14,8 @@ import click
 
 from driver.kinds.partition.names import partition_device_name
 from envtest.client import paths
+from envtest.client.api import Object
+from envtest.client.waiting import wait_for_list
 from envtest.real.build import DEFAULT_KUBERNETES
 from envtest.real.cluster import RealCluster
 from envtest.real.startup import start_cluster
@@ -38,6 +40,7 @@ MEASURED_SECONDS = 60.0
 MOST_PERCENT, MOST_REQUESTS = 0.6, 1.0
 MOST_MIB, MOST_MIB_AFTER = 140.0, 145.0
 MOST_MORE_THREADS = 8.0
+MOST_FIRST_SECONDS = 10.0
 USER_AGENTS = "gpu-dra-"
 
 
@@ -50,13 +53,34 @@ def requests_since(cluster: RealCluster, began: datetime) -> int:
     )
 
 
-def serve(driver: DriverNode) -> None:
-    """Start both processes, with a layout of the smallest partitions on each GPU."""
+def serve(cluster: RealCluster, driver: DriverNode) -> list[Row]:
+    """Start both processes, with a layout of the smallest partitions on each GPU; how soon that is published.
+
+    Autoscalers count the node as ready when its pool is complete.
+    """
     config = driver.folder / "node-config.yaml"
     config.write_text(RULES)
+    began = time.monotonic()
     driver.start_plugin()
     driver.start_controller("--config", str(config))
+    slices = wait_for_list(cluster.api, paths.resource_slice(), is_complete)
+    seconds = time.monotonic() - began
     driver.wait_serving()
+    tainted = sum(bool(device.get("taints")) for one in slices for device in one["spec"].get("devices", ()))
+    return [
+        Row(
+            "from the start of both processes to a complete pool",
+            Spread.of([seconds]),
+            MOST_FIRST_SECONDS,
+            "s",
+        ),
+        Row("devices with a taint in it", Spread.of([tainted]), 0.0),
+    ]
+
+
+def is_complete(slices: Sequence[Object]) -> bool:
+    """Whether all slices of the pool are stored."""
+    return bool(slices) and len(slices) == slices[0]["spec"]["pool"]["resourceSliceCount"]
 
 
 def at_rest(cluster: RealCluster, driver: DriverNode, when: str, most_mib: float) -> list[Row]:
@@ -113,7 +137,7 @@ def main(kubernetes: str, claims: int) -> None:
     """Measure both processes at rest on a real cluster; exits 1 when a limit is not met."""
     with start_cluster(kubernetes=kubernetes, audit=True) as cluster:
         driver = DriverNode.install(cluster, machine=MACHINE, launcher=AS_POD)
-        serve(driver)
+        table = serve(cluster, driver)
         make_namespace(cluster)
         devices = [
             partition_device_name(pci, PROFILE, start)
@@ -127,7 +151,7 @@ def main(kubernetes: str, claims: int) -> None:
         plugin = Plugin(driver.plugin_socket)
         for claim in held:
             plugin.prepare(claim)
-        table = at_rest(cluster, driver, "at rest", MOST_MIB)
+        table += at_rest(cluster, driver, "at rest", MOST_MIB)
         before = [threads_and_descriptors(driver.process(process).host_pid) for process in PROCESSES]
         plugin.unprepare(held[-1])
         come_and_go(cluster, driver, plugin, claims, devices[-1])

@@ -10,9 +10,22 @@ from random import Random
 from typing import Any, Protocol
 
 Case = dict[str, Any]
-"""One request to the oracle: ``op`` and its inputs, as envtest/real/go/kubernetes/oracle reads them."""
+"""One request to the oracle: ``op`` and its inputs, as envtest/real/go/kubernetes/oracle reads them.
+
+``kubernetes``, which the oracle does not read, is its version if that is not ``RECORDED``.
+"""
 
 Answer = dict[str, Any]
+
+
+RECORDED = "1.37"
+"""The version of Kubernetes whose answers are recorded."""
+
+
+def version_of(case: Case) -> tuple[int, int]:
+    """The version whose rules count for a case, such as (1, 37)."""
+    major, minor = case.get("kubernetes", RECORDED).split(".")
+    return int(major), int(minor)
 
 
 class Asked(Protocol):

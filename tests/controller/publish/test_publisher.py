@@ -34,6 +34,17 @@ def test_the_first_publication_is_owned_by_the_node(server: EmbeddedApiServer, p
     assert item["spec"]["nodeName"] == "node-a"
 
 
+def test_an_autoscaler_sees_a_new_node_whole_at_once(published: Published) -> None:
+    published.runs(8)
+    published.settles()  # for longer than a taint of a changeover lasts
+
+    # Written once: the one generation has all devices, and none waits for a look at the claims.
+    assert published.writes() == 1
+    [item] = published.slices()
+    assert item["spec"]["pool"]["generation"] == 1
+    assert [device.get("taints", []) for device in item["spec"]["devices"]] == [[]] * 8
+
+
 def test_nothing_is_published_before_the_plugin_serves(published: Published) -> None:
     published.start(gpus(8), serving=False)
     # It would be 0 once they were written.

@@ -26,7 +26,7 @@ def test_a_capacity_can_be_requested_with_or_without_the_domain_from_1_38_on(
     )
 
     assert free is not None
-    assert free[0]["devices"]["results"][0]["consumedCapacity"] == {FULL: "6"}
+    assert free[0]["devices"]["results"][0]["consumedCapacity"] == {published_name: "6"}
     assert full is None
     assert (before is None) == (asked != published_name)
 
@@ -35,3 +35,20 @@ def test_a_capacity_that_is_requested_twice_is_an_error_from_1_38_on() -> None:
     request = claim(exactly(capacity={"requests": {"memory": "6", FULL: "6"}}))
     with pytest.raises(AllocationFailed, match="twice"):
         Allocator(shared("memory"), [device_class()], [], (1, 38)).allocate(node(), [request])
+
+
+def test_a_negative_amount_is_an_error_from_1_38_on_where_the_device_has_the_capacity() -> None:
+    request = claim(exactly(capacity={"requests": {"memory": "-1"}}))
+    with pytest.raises(AllocationFailed, match="negative"):
+        Allocator(shared("memory"), [device_class()], [], (1, 38)).allocate(node(), [request])
+    assert Allocator(shared("slots"), [device_class()], [], (1, 38)).allocate(node(), [request]) is None
+
+
+def test_a_device_that_is_not_shared_any_more_waits_for_its_last_share_from_1_38_on() -> None:
+    whole, taken = [published([device("a")])], [held("a", shareID="1", consumedCapacity={"memory": "5"})]
+    before, since = (
+        Allocator(whole, [device_class()], taken, version).allocate(node(), [claim(exactly())])
+        for version in ((1, 37), (1, 38))
+    )
+    assert before is not None
+    assert since is None

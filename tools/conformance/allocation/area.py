@@ -8,13 +8,13 @@ from typing import Any
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from tools.conformance.allocation.cases import CASES
 from tools.conformance.allocation.random_cases import random_case
-from tools.conformance.area import Answer, Area, Case
+from tools.conformance.area import Answer, Area, Case, version_of
 
 
 def our_answer(case: Case) -> Answer:
     """Our allocator's answer, in the form of the oracle's answers."""
     try:
-        allocator = Allocator(case["slices"], case["classes"], case["allocated"])
+        allocator = Allocator(case["slices"], case["classes"], case["allocated"], version_of(case))
         results = allocator.allocate(case["node"], case["claims"])
     except AllocationFailed as error:
         return {"error": str(error)}

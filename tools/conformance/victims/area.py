@@ -15,7 +15,7 @@ from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.preemption.units import Budgets, Unit, cost_of, pod_name, units_of
 from kubernetes_rules.preemption.victims import Victims, cheapest_victims
 from tools.conformance.allocation.objects import NODE
-from tools.conformance.area import Answer, Area, Asked, Case
+from tools.conformance.area import Answer, Area, Asked, Case, version_of
 from tools.conformance.oracle import Oracle
 from tools.conformance.victims.cases import CASES
 from tools.conformance.victims.random_cases import random_case
@@ -35,7 +35,7 @@ def units_that_may_go(case: Case) -> list[Unit]:
 
 def our_victims(case: Case) -> Victims | None:
     """Our answer. Raises AllocationFailed."""
-    allocator = Allocator(case["slices"], case["classes"], case["claims"])
+    allocator = Allocator(case["slices"], case["classes"], case["claims"], version_of(case))
     budgets = Budgets(case["budgets"])
     return cheapest_victims(allocator, case["node"], case["wanted"], units_that_may_go(case), budgets)
 

@@ -42,9 +42,8 @@ func (l classLister) Get(name string) (*resource.DeviceClass, error) {
 // inUse is what the allocated claims hold; admin access holds nothing.
 func inUse(claims []*resource.ResourceClaim) structured.AllocatedState {
 	state := structured.AllocatedState{
-		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
-		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+		AllocatedDevices:   sets.New[structured.DeviceID](),
+		AggregatedCapacity: structured.NewConsumedCapacityCollection(),
 	}
 	for _, claim := range claims {
 		if claim.Status.Allocation == nil {
@@ -59,7 +58,7 @@ func inUse(claims []*resource.ResourceClaim) structured.AllocatedState {
 				state.AllocatedDevices.Insert(id)
 				continue
 			}
-			state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, result.ShareID))
+			share(&state, id, &result)
 			state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, result.ConsumedCapacity))
 		}
 	}
@@ -68,7 +67,7 @@ func inUse(claims []*resource.ResourceClaim) structured.AllocatedState {
 
 func allocate(r *request) answer {
 	ctx := context.Background()
-	allocator, err := structured.NewAllocator(ctx, gates, inUse(r.Allocated), classLister(r.Classes), r.Slices, selectors)
+	allocator, err := newAllocator(ctx, inUse(r.Allocated), classLister(r.Classes), r.Slices)
 	if err != nil {
 		return failed(err)
 	}

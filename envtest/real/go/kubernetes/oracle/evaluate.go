@@ -4,7 +4,6 @@ import (
 	"context"
 
 	resource "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/cel"
 )
 
 // device is what a selector can see of one.
@@ -20,12 +19,11 @@ func evaluate(r *request) answer {
 	if compiled.Error != nil {
 		return answer{"compileError": compiled.Error.Detail}
 	}
-	matches, details, err := compiled.DeviceMatches(context.Background(), cel.Device{
-		Driver:                   r.Device.Driver,
-		AllowMultipleAllocations: r.Device.AllowMultipleAllocations,
-		Attributes:               r.Device.Attributes,
-		Capacity:                 r.Device.Capacity,
-	})
+	input, err := celDevice(&r.Device)
+	if err != nil {
+		return failed(err)
+	}
+	matches, details, err := compiled.DeviceMatches(context.Background(), input)
 	if err != nil {
 		return failed(err)
 	}
