@@ -76,7 +76,7 @@ guest-test: $(STAMP) ## Run the tests that need a kernel, cgroup v2 and an IOMMU
 # Clusters side by side, since most of the time each waits for its kubelet.
 ON_REAL = -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -o faulthandler_timeout=900 --dist loadfile
 
-cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.37 or 1.36)
+cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.36, 1.37 or 1.38)
 	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES)
 	$(BIN)/pytest tests/cluster tests/flow $(ON_REAL) -n 2
 

@@ -18,6 +18,7 @@ import pytest
 from envtest.client.errors import ApiUnreachable, ClusterError, NotReady
 from envtest.real import cgroups
 from envtest.real.assets import ASSETS_VARIABLE
+from envtest.real.build import SCHEDULER_ALONE
 from envtest.real.nodes import is_ready
 from envtest.real.slots import PORT_NAMES
 from envtest.real.startup import start_cluster as start_cluster_in
@@ -63,12 +64,16 @@ def network_links() -> set[str]:
 def test_node_is_ready_and_runs_the_version_that_was_asked_for(
     real_cluster: RealCluster, kubernetes: str
 ) -> None:
-    """The node is Ready, and its kubelet and the API server report the minor version."""
+    """The node is Ready, and its kubelet, the API server and the scheduler report the minor version."""
     node = real_cluster.api.get(paths.node("node-0"))
 
     assert is_ready(node)
-    assert node["status"]["nodeInfo"]["kubeletVersion"].startswith(f"v{kubernetes}.")
-    assert real_cluster.api.get("/version")["gitVersion"].startswith(f"v{kubernetes}.")
+    others = SCHEDULER_ALONE.get(kubernetes, kubernetes)
+    assert node["status"]["nodeInfo"]["kubeletVersion"].startswith(f"v{others}.")
+    assert real_cluster.api.get("/version")["gitVersion"].startswith(f"v{others}.")
+    scheduler = [find_assets(kubernetes).binary("kube-scheduler"), "--version"]
+    told = subprocess.run(scheduler, capture_output=True, text=True, check=True).stdout
+    assert told.startswith(f"Kubernetes v{kubernetes}.")
 
 
 def test_pod_runs_and_takes_commands(real_cluster: RealCluster, namespace: str) -> None:

@@ -101,7 +101,7 @@ def _openapi(group: str) -> Object:
         kind = {"group": group, "version": resource.version, "kind": resource.kind}
         patch = {"parameters": _CHECKED, "x-kubernetes-group-version-kind": kind}
         paths[f"/{resource.plural}/{{name}}"] = {"patch": patch}
-    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.37.1"}, "paths": paths}
+    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1.37.2"}, "paths": paths}
 
 
 def _group(name: str) -> Object:

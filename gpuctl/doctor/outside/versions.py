@@ -17,7 +17,7 @@ FLOOR = (1, 36)
 _FLOOR = ".".join(map(str, FLOOR))
 _RESOURCES = frozenset({"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"})
 HEALTH_GATE = "ResourceHealthStatus"
-_GATES = {*GATES.values(), "DynamicResourceAllocation", "DRAResourceClaimDeviceStatus", HEALTH_GATE}
+_GATES = {*GATES.values(), "DRAResourceClaimDeviceStatus", HEALTH_GATE}
 """The gates that the driver needs, and that of the health of GPUs in pods.
 
 A gate that is locked on disappears from the metrics some releases later, and no longer matters.
