@@ -71,7 +71,7 @@ def test_node_is_ready_and_runs_the_version_that_was_asked_for(
     others = SCHEDULER_ALONE.get(kubernetes, kubernetes)
     assert node["status"]["nodeInfo"]["kubeletVersion"].startswith(f"v{others}.")
     assert real_cluster.api.get("/version")["gitVersion"].startswith(f"v{others}.")
-    scheduler = [find_assets(kubernetes).binary("kube-scheduler"), "--version"]
+    scheduler = [str(find_assets(kubernetes).binary("kube-scheduler")), "--version"]
     told = subprocess.run(scheduler, capture_output=True, text=True, check=True).stdout
     assert told.startswith(f"Kubernetes v{kubernetes}.")
 

@@ -68,8 +68,9 @@ CHANGES = (
     ),
     Change(
         "validation",
-        "a device's node selector is read as that of a slice: it has exactly one term",
-        _only(r"theirs .*\.nodeSelectorTerms.*"),
+        "a device's node selector has exactly one term, and where its node is said is checked however many "
+        "devices there are",
+        _only(r"theirs spec\.devices\[\d+\](\.(nodeName|nodeSelector|allNodes).*)?"),
     ),
     Change("validation", "a name has at most one slash", _only(r"theirs .*(Attribute|\]|\.capacity)")),
     Change("validation", "a number in a version has at most 18 digits", _only(r"theirs .*\.version")),
