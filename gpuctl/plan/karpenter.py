@@ -1,9 +1,8 @@
 """What Karpenter has to be told about the nodes of an instance type before the first of them exists.
 
-Karpenter's provider for a cloud hands its allocator a ``DynamicResources`` for each instance type. The keys are
-those of the Go types, since these have no others: sigs.k8s.io/karpenter v1.15.0,
-pkg/cloudprovider/dynamicresources.go. What is below a device's attributes, capacities and counters is written as
-in resource.k8s.io/v1.
+Karpenter's provider for a cloud has a ``DynamicResources`` for each instance type. The keys are the names of
+the Go fields, which have no others: sigs.k8s.io/karpenter v1.15.0, pkg/cloudprovider/dynamicresources.go.
+Attributes, capacities and counters are written as in resource.k8s.io/v1.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +18,7 @@ OWN_OF_A_NODE = frozenset(
         *("nvlinkDomain", "nvlinkMesh", "fabricClique"),
     }
 )
-"""Attributes whose values are another node's own; those of NVLink are made from PCI addresses or are a fabric's.
+"""Attributes whose values each node has of its own; of those of NVLink, a PCI address or a fabric is a part.
 
 Everything else follows from the machine, its NVIDIA driver and the node configuration.
 """

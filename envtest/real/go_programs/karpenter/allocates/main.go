@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 	"unique"
 
 	"github.com/go-json-experiment/json"
@@ -148,10 +149,12 @@ func answered(line []byte) ([]answer, error) {
 	for _, class := range from.Classes {
 		reader.byName[class.Name] = class
 	}
-	said := []answer{}
-	for _, claim := range from.Claims {
-		said = append(said, filled(context.Background(), &from, reader, claim))
+	said := make([]answer, len(from.Claims))
+	var each sync.WaitGroup
+	for index, claim := range from.Claims {
+		each.Go(func() { said[index] = filled(context.Background(), &from, reader, claim) })
 	}
+	each.Wait()
 	return said, nil
 }
 
