@@ -59,14 +59,10 @@ def test_devices_are_bound_by_what_only_their_node_knows() -> None:
         found = dynamic_resources(plan_node(machine, "node", config).slices)["AttributeBindings"]
         return {one["Attribute"]: sorted(each["Device"] for each in one["Devices"]) for one in found}
 
-    linked = bound("gb200-tray", None)
-    assert {attribute: len(gpus) for attribute, gpus in linked.items()} == {
-        "gpu.nvidia.com/fabricClique": 4,
-        "gpu.nvidia.com/nvlinkDomain": 4,
-        "gpu.nvidia.com/nvlinkMesh": 4,
-    }
-    (all_kinds,) = (path for path in SAMPLES if path.stem == "all-kinds")
+    linked = {f"gpu.nvidia.com/{name}" for name in ("fabricClique", "nvlinkDomain", "nvlinkMesh")}
+    assert {name: len(gpus) for name, gpus in bound("gb200-tray", None).items()} == dict.fromkeys(linked, 4)
     forms = ["gpu-0000-3b-00-0", *(f"gpu-0000-3b-00-0-{form}" for form in ("mps-4", "ts-4", "vfio"))]
+    all_kinds = next(path for path in SAMPLES if path.stem == "all-kinds")
     assert bound("t4", all_kinds)["resource.kubernetes.io/pciBusID"] == forms
 
 
