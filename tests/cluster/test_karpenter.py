@@ -22,17 +22,17 @@ from tests.clusters import (
     go_programs,
 )
 from tests.deviceclasses.published_nodes import plan
-from tests.deviceclasses.sample_claims import NODE_OBJECT, claim_of
+from tests.deviceclasses.sample_claims import NODE_OBJECT
 from tests.deviceclasses.shipped_classes import ALL, DEFAULT, OPT_IN, ROOT, objects
 
-EXAMPLES = ROOT / "deploy/examples"
+DEPLOY = ROOT / "deploy"
 MACHINES = (
     *("hgx-h100", "a30-quad", "l4-quad", "gb200-tray", "dgx-a100", "hgx-b200", "rtx-pro-6000-octo"),
     *("hgx-h100-shared-nvswitch", "vgpu-host-l40s", "l40s-vgpu-unlicensed"),
 )
 CONFIGURATIONS = {
     "": None,
-    **{file.stem: file.read_text() for file in sorted((EXAMPLES / "node-config").glob("*.yaml"))},
+    **{file.stem: file.read_text() for file in sorted((DEPLOY / "examples/node-config").glob("*.yaml"))},
 }
 PODS = 64
 """More than a node of these takes of most."""
@@ -42,20 +42,31 @@ Pods = list[list[str]]
 
 DISTINCT = "it refuses distinctAttribute"
 ADMIN = "it takes devices for admin access"
+OWN = "it does not know what only a node knows"
 TAINTS = "it does not see taints"
 COUNTERS = "each share takes the counters of its GPU again"
 DIFFERENCES = {
-    DISTINCT: {"mig/distinct-parents", "shared/two-gpus"},
-    ADMIN: {"shared/monitoring"},
+    DISTINCT: {
+        *("mig/distinct-parents", "shared/two-gpus"),
+        *("distinct-gpus/two-gpus-partitions", "distinct-gpus/two-gpus-shares"),
+    },
+    ADMIN: {"admin-monitoring/every-gpu", "shared/monitoring"},
+    OWN: {"passthrough/passed-through", "passthrough/same-gpu"},
     TAINTS: {
         *("gpu", "gpu.nvidia.com", "gpu.shared", "medium", "monitoring", "shared-timesliced"),
-        *("probe/time-sliced", "probe/whole", "translate/turns", "vgpu/guest-any", "shared/fraction"),
-        *("shared/medium", "shared/one-claim-mps", "shared/one-claim-time-slicing", "shared/time-sliced"),
+        *("first-available/best", "from-nvidia-driver/by-mps", "one-gpu-three-ways/in-turns"),
+        *("passthrough-beside-vgpu/any-vgpu", "priorities/whole", "shared/fraction", "shared/medium"),
+        *("shared/one-claim-mps", "tenants/notebook", "three-tiers/notebook", "tier-policy/small"),
+        *("translate/turns", "vgpu/any-vgpu", "whole-gpu/one-gpu"),
     },
     COUNTERS: {
         *("gpu.shared", "monitoring", "shared-memory", "shared-mps", "shared-timesliced"),
-        *("probe/memory", "probe/mps", "probe/time-sliced", "shared/by-memory", "shared/by-number"),
-        *("shared/memory-limit", "shared/mps", "shared/time-sliced"),
+        *("first-available/best", "memory-limits/four-gib", "memory-limits/ten-gib", "mps-limits/greedy"),
+        *("mps-limits/memory-10gi", "mps-limits/memory-20gi", "mps-limits/memory-30gi"),
+        *("mps-limits/quarter", "mps-limits/tighter", "one-gpu-three-ways/in-turns"),
+        *("one-gpu-three-ways/side-by-side", "policies/allowed", "probe/probe-memory"),
+        *("shared/by-number", "tenants/notebook", "tenants/serve", "three-tiers/notebook"),
+        "tier-policy/small",
     },
 }
 """What Karpenter does otherwise -> the claims that get other devices because of it, on some node."""
@@ -63,13 +74,25 @@ DIFFERENCES = {
 
 @cache
 def claims() -> dict[str, Object]:
-    """The claims of the samples, and one for each class."""
-    found = {}
-    for file in sorted(EXAMPLES.glob("*/*.yaml")):
-        # Karpenter does not look at what a pod has in its limits.
-        if any(one.get("kind") in ("ResourceClaim", "ResourceClaimTemplate") for one in objects(file)):
-            found[f"{file.parent.name}/{file.stem}"] = claim_of(file)
-    return found | {name: claim(name) for name in {**DEFAULT, **OPT_IN}}
+    """A claim for each class, and those of the samples and scenarios, each once.
+
+    Karpenter does not look at what a pod has in its limits.
+    """
+    found = {name: claim(name) for name in {**DEFAULT, **OPT_IN}}
+    for file in sorted(
+        file for part in ("examples", "scenarios") for file in DEPLOY.glob(f"{part}/*/*.yaml")
+    ):
+        for one in objects(file):
+            if one.get("kind") in ("ResourceClaim", "ResourceClaimTemplate"):
+                spec = one["spec"].get("spec", one["spec"])
+                found[f"{file.parent.name}/{one['metadata']['name']}"] = claim_with(spec["devices"])
+    words = {json.dumps(one, sort_keys=True): word for word, one in found.items()}
+    return {word: found[word] for word in words.values()}
+
+
+def claim_with(devices: Object) -> Object:
+    spec = defaulted_claim_spec({"devices": devices})
+    return {"metadata": {"name": "one", "namespace": "default"}, "spec": spec}
 
 
 def claim(device_class: str, where: str = "", match: str = "") -> Object:
@@ -77,8 +100,7 @@ def claim(device_class: str, where: str = "", match: str = "") -> Object:
     selectors = [{"cel": {"expression": f"device.attributes['gpu.nvidia.com'].{where}"}}] if where else []
     request = {"name": "gpu", "exactly": {"deviceClassName": device_class, "selectors": selectors}}
     constraints = [{"matchAttribute": f"gpu.nvidia.com/{match}"}] if match else []
-    spec = {"devices": {"requests": [request], "constraints": constraints}}
-    return {"metadata": {"name": "one", "namespace": "default"}, "spec": defaulted_claim_spec(spec)}
+    return claim_with({"requests": [request], "constraints": constraints})
 
 
 def question(slices: list[Object], asked: list[Object]) -> Object:
@@ -144,6 +166,8 @@ def otherwise(slices: list[Object], asked: Object) -> tuple[str, Pods]:
     asked = copy.deepcopy(asked)
     if any("distinctAttribute" in one for one in asked["spec"]["devices"].get("constraints", ())):
         return DISTINCT, []
+    if "pciBusID" in json.dumps(asked["spec"]["devices"]["requests"]):
+        return OWN, []
     reason = TAINTS if any("taints" in device for device in devices_of(slices)) else COUNTERS
     for request in asked["spec"]["devices"]["requests"]:
         if request.get("exactly", {}).pop("adminAccess", None):
@@ -186,7 +210,7 @@ def test_every_difference_that_is_listed_is_there() -> None:
     found = {why: {word for one in MACHINES for word in differences(one)[why]} for why in DIFFERENCES}
 
     assert found == DIFFERENCES
-    assert len(claims()) * sum(len(nodes(machine)) for machine in MACHINES) > 5000
+    assert len(claims()) * sum(len(nodes(machine)) for machine in MACHINES) > 8000
 
 
 @pytest.mark.parametrize(

@@ -54,18 +54,6 @@ def _check(planned: PlannedNode, gpus: set[str], *, offers_nothing: bool) -> Non
     assert ADDRESS_OR_UUID.search(told) is None, "Karpenter is told nothing that another node has otherwise"
 
 
-def test_devices_are_bound_by_what_only_their_node_knows() -> None:
-    def bound(machine: str, config: Path | None) -> dict[str, list[str]]:
-        found = dynamic_resources(plan_node(machine, "node", config).slices)["AttributeBindings"]
-        return {one["Attribute"]: sorted(each["Device"] for each in one["Devices"]) for one in found}
-
-    linked = {f"gpu.nvidia.com/{name}" for name in ("fabricClique", "nvlinkDomain", "nvlinkMesh")}
-    assert {name: len(gpus) for name, gpus in bound("gb200-tray", None).items()} == dict.fromkeys(linked, 4)
-    forms = ["gpu-0000-3b-00-0", *(f"gpu-0000-3b-00-0-{form}" for form in ("mps-4", "ts-4", "vfio"))]
-    all_kinds = next(path for path in SAMPLES if path.stem == "all-kinds")
-    assert bound("t4", all_kinds)["resource.kubernetes.io/pciBusID"] == forms
-
-
 def test_scripts_get_a_list_for_kubectl_as_json_and_as_yaml() -> None:
     command = ("plan", "--machine", "a30-quad", "-o")
     as_json, as_yaml = (printed(*command, form).partition("\n")[2] for form in ("json", "yaml"))

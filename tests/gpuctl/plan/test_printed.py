@@ -45,7 +45,7 @@ SITUATIONS = {
     "plan/too-few-steps": "plan --machine a30-quad --config coarse.yaml",
     "plan/shared": "plan --machine t4 --config shared.yaml",
     "plan/pool-of-labels": "plan --machine t4 --config pools.yaml --node-labels zone=a,pool=cut",
-    "plan/karpenter": "plan --machine l40s-vgpu-unlicensed --node-name vgpu -o karpenter",
+    "plan/karpenter": "plan --machine l40s-vgpu-unlicensed --config shared.yaml -o karpenter",
     "plan/labels-not-known": "plan --machine t4 --config pools.yaml",
     "plan/labels-wrong": "plan --machine t4 --config pools.yaml --node-labels pool",
     "plan/machine-unknown": "plan --machine hgx-h10",
