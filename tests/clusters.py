@@ -42,6 +42,7 @@ from gpuctl.explain.answer import explain_claim
 from gpuctl.explain.findings import Explanation
 from gpuctl.explain.snapshot import Snapshot
 from gpuctl.fleet.cluster import views_of
+from gpuctl.plan.karpenter import dynamic_resources
 from gpuctl.plan.planned import PlannedNode, plan_inventory, plan_node
 from kubernetes_rules.allocator.allocate import AllocationFailed, Allocator
 from kubernetes_rules.cel.selector import SelectorDevice, compile_selector

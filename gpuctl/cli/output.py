@@ -52,7 +52,7 @@ def own_version() -> str:
 
 
 def output_option(*more: str) -> Callable[[Command], Command]:
-    """Add ``-o``, as ``output``: table, json, yaml, and ``more`` of wide and name."""
+    """Add ``-o``, as ``output``: table, json, yaml, and ``more`` of wide, name and karpenter."""
 
     def add(command: Command) -> Command:
         return click.option(

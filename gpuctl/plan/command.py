@@ -48,7 +48,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 )
 @click.option("--machines", is_flag=True, help="The machines that there are, or those named by MACHINE.")
 @cluster_options
-@output_option("name")
+@output_option("name", "karpenter")
 def plan(
     names: tuple[str, ...],
     machine: str | None,
@@ -66,8 +66,9 @@ def plan(
 ) -> None:
     """Show exactly what a node would publish. Needs no cluster and no GPU.
 
-    With -o json or yaml it prints a List of ResourceSlices for kubectl apply, as needed by autoscalers that
-    simulate nodes. Three flags ask for something else:
+    With -o json or yaml it prints a List of the ResourceSlices as they would be stored, and with -o karpenter
+    the DynamicResources of an instance type: what autoscalers need to simulate a node
+    (docs/autoscalers-and-queues.md). Three flags ask for something else:
 
     --topology draws how the GPUs of a machine, or of NODE in the cluster, are connected, in the terms of
     nvidia-smi topo -m. A GPU that is only offered in partitions is shown without NVLinks, since partitions
@@ -114,6 +115,8 @@ def _check_flags(flags: list[str], output: str) -> None:
             raise click.UsageError(f"{param.opts[0]} is for {places}")
     if output == "name" and flag in ("--topology", "--partitions"):
         raise click.UsageError(f"-o name has nothing to name with {flag}")
+    if output == "karpenter" and flag:
+        raise click.UsageError("-o karpenter is for plan alone")
 
 
 def _machines(names: tuple[str, ...], output: str) -> None:
@@ -181,6 +184,12 @@ def _slices(machine: str, config: Path | None, labels: dict[str, str] | None, no
     from gpuctl.plan.planned import plan_node
 
     planned = plan_node(machine, node, config, labels)
+    if output == "karpenter":
+        from gpuctl.plan.karpenter import karpenter_lines
+
+        for line in karpenter_lines(planned.slices):
+            click.echo(line)
+        return
     emit(
         output,
         planned.as_list(),

@@ -1,13 +1,14 @@
 """What a node would publish under the samples is valid on every machine, and says what it lacks."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from driver.kinds.registry import KINDS
-from tests.clusters import PlannedNode, errors_of, plan_inventory, plan_node
+from tests.clusters import PlannedNode, dynamic_resources, errors_of, plan_inventory, plan_node
 from tests.driver.mig_machines import AMPERE
 from tests.examples import is_long
 from tests.fakegpu.guests import VGPU_GUESTS
@@ -25,6 +26,8 @@ NOTHING_OFFERED = {
 } - {("vgpu-and-passthrough", "all-kinds"), ("vgpu-and-passthrough", "passthrough")}
 """MIG mode is off there, changes only with a reset, and the sample offers nothing whole; a vGPU cannot be
 handed on; a host of vGPUs has nothing for containers."""
+
+ADDRESS_OR_UUID = re.compile(r"[0-9a-f]{4}([:-])[0-9a-f]{2}\1|[0-9a-f]{8}-[0-9a-f]{4}-", re.IGNORECASE)
 
 
 @pytest.mark.parametrize("machine", known_machines())
@@ -59,6 +62,9 @@ def _check(planned: PlannedNode, gpus: set[str], *, offers_nothing: bool) -> Non
     offered = {gpu for name in map(KINDS.parse, names) if name for gpu in name.gpus}
     held_back = {what.split()[0] for what in planned.withheld}
     assert offered | held_back == gpus, "no GPU is forgotten"
+    templates = dynamic_resources(planned.slices)["ResourceSliceTemplates"]
+    told = json.dumps([device["Attributes"] for one in templates for device in one.get("Devices", ())])
+    assert ADDRESS_OR_UUID.search(told) is None, "Karpenter is told nothing that another node has otherwise"
 
 
 def test_scripts_get_a_list_for_kubectl_as_json_and_as_yaml() -> None:

@@ -45,6 +45,7 @@ SITUATIONS = {
     "plan/too-few-steps": "plan --machine a30-quad --config coarse.yaml",
     "plan/shared": "plan --machine t4 --config shared.yaml",
     "plan/pool-of-labels": "plan --machine t4 --config pools.yaml --node-labels zone=a,pool=cut",
+    "plan/karpenter": "plan --machine l40s-vgpu-unlicensed --config shared.yaml -o karpenter",
     "plan/labels-not-known": "plan --machine t4 --config pools.yaml",
     "plan/labels-wrong": "plan --machine t4 --config pools.yaml --node-labels pool",
     "plan/machine-unknown": "plan --machine hgx-h10",
@@ -97,6 +98,7 @@ def test_a_terminal_gets_a_table_of_80_columns(tmp_path: Path) -> None:
         ("plan --topology node-a --machine t4", "name one node, or a machine with --machine"),
         ("plan --topology --partitions", "give only one of --topology and --partitions"),
         ("plan --machine t4 --layout 1g", "--layout is for `gpuctl plan --partitions`"),
+        ("plan --machines -o karpenter", "-o karpenter is for plan alone"),
         ("plan --machines --machine t4", "--machine is for plan alone and `gpuctl plan --topology` and"),
     ],
 )
