@@ -81,13 +81,13 @@ def check_complete(folder: Path) -> None:
 
 
 def check_version(folder: Path, kubernetes: str) -> None:
-    """Check that the kube-apiserver in the folder is of this minor version.
+    """Check that the kube-scheduler in the folder is of this minor version.
 
     Raises:
         MissingPrerequisite: it is of another one, or does not say.
     """
-    # All Kubernetes components of a folder are taken for the same version.
-    asked = [str(folder / "kube-apiserver"), "--version"]
+    # The others are taken for the same version, or for the one that goes with it: build.SCHEDULER_ALONE.
+    asked = [str(folder / "kube-scheduler"), "--version"]
     answer = subprocess.run(asked, capture_output=True, text=True, check=False)
     if not answer.stdout.startswith(f"Kubernetes v{kubernetes}."):
         raise MissingPrerequisite(

@@ -89,7 +89,7 @@ def _status(code: int, text: str) -> PlainAnswer:
 
 def _version(minor: str) -> Object:
     """What ``/version`` answers for Kubernetes 1 and a minor version, which may end with a plus."""
-    about = {"major": "1", "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.1"}
+    about = {"major": "1", "minor": minor, "gitVersion": f"v1.{minor.rstrip('+')}.2"}
     # Clients ask for these fields, too.
     return about | dict.fromkeys(_BUILD, "")
 

@@ -45,6 +45,17 @@ def test_binaries_are_built_once_and_then_cached(tmp_path: Path) -> None:
     assert (tmp_path / "runs").read_text() == runs == "run\n" * 4
 
 
+def test_of_a_beta_the_scheduler_is_built_and_the_rest_is_that_of_a_release(tmp_path: Path) -> None:
+    environment = give_go(tmp_path, BUILDING_GO)
+
+    beta, release = (find_assets(version, environment).folder for version in ("1.38", "1.37"))
+
+    assert not (beta / "kube-scheduler").is_symlink()
+    assert (beta / "kubelet").resolve() == beta / "kube"
+    assert {path.name for path in beta.iterdir()} == {path.name for path in release.iterdir()}
+    assert (tmp_path / "runs").read_text() == "run\n" * 6
+
+
 def test_failed_build_says_what_go_said_and_leaves_nothing_that_counts(tmp_path: Path) -> None:
     environment = give_go(tmp_path, "echo no route to the proxy >&2; exit 1")
 
