@@ -1,4 +1,4 @@
-"""deploy/scenarios/README.md names every scenario and kind and where it runs, docs/testing.md what they can use."""
+"""deploy/scenarios/README.md has every scenario and kind and where it runs; docs/testing.md what they use."""
 
 import re
 
