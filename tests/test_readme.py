@@ -93,7 +93,7 @@ def test_it_is_short() -> None:
 
 
 def test_the_table_of_what_a_node_publishes_is_what_it_publishes() -> None:
-    text = (ROOT / "docs" / "compare.md").read_text()
+    text = (ROOT / "docs" / "decisions.md").read_text()
     rows = re.findall(r"^\| (?:\[([a-z-]+\.yaml)\]|none).*\| (\d+) \| (\d+) \| \d+ \|$", text, re.MULTILINE)
 
     assert len(rows) == 6

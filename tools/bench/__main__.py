@@ -40,7 +40,7 @@ CALLS = {
     "eight_at_once": "8 claims at once",
     "all_at_once": f"{MANY} claims at once on 16 GPUs",
 }
-# What was measured on quiet cores, and a margin; docs/compare.md says where the time goes.
+# What was measured on quiet cores, and a margin; docs/decisions.md says where the time goes.
 FLOOR_LIMITS = {
     "prepare": 1.3,
     # The driver reads the hardware and its files again, which the floor does not.

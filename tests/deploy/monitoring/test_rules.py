@@ -21,6 +21,7 @@ from tests.deploy.monitoring.rule_files import (
     series_in,
 )
 from tests.gpus import taints
+from tests.tools.docs.site.test_repository_links import anchors
 
 ALERT = re.compile(r'alertname="(\w+)"')
 
@@ -70,8 +71,7 @@ def test_an_alert_says_what_it_means_what_to_do_and_where_to_read_on(name: str) 
         assert said[part].endswith("."), part
         assert len(said[part]) > 20
     page, _, anchor = said["runbook_url"].partition("#")
-    headings = re.findall(r"^#### (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
-    assert anchor in {heading.lower() for heading in headings}
+    assert anchor in anchors((ROOT / page).read_text())
     assert anchor == name.lower()
 
 

@@ -23,7 +23,7 @@ PARTS: Parts = {
     "attributes": attributes.attribute_tables,
     "capacities": attributes.capacity_table,
     "fields of opaque configurations": claim_fields.field_tables,
-    "alerts": monitoring.alert_sections,
+    "alerts": monitoring.alert_tables,
     "checks of the doctor": flags.check_tables,
     "checks of verify": flags.verify_tables,
     "classes of xids": monitoring.xid_table,

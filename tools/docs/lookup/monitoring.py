@@ -1,4 +1,4 @@
-"""The tables of all metrics and of the classes of XIDs, and the sections about alerts."""
+"""The tables of all metrics, of alerts and of the classes of XIDs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _GROUPS = {
     "gpu-dra-memory": "Memory",
     "gpu-dra-capacity": "Capacity and waiting",
 }
-
+_ALERT = re.compile(r"^\| (Gpu\w+) \|", re.MULTILINE)
+"""The begin of an alert's row, which gets an anchor."""
 
 _XID_CLASSES: Mapping[XidClass, tuple[str, str]] = {
     "application": ("none", "the program that caused it has failed"),
@@ -76,22 +77,14 @@ def metric_tables() -> str:
     )
 
 
-def alert_sections() -> str:
-    """A table of all alerts, then a section for each, to which the ``runbook_url`` of the alert leads."""
+def alert_tables() -> str:
+    """A table for each group of alerts, to whose rows the ``runbook_url`` of the alerts lead."""
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
-    rows = [
-        (
-            f"[{rule['alert']}](#{rule['alert'].lower()})",
-            rule["labels"]["severity"],
-            _filled(rule["annotations"]["summary"]),
-        )
-        for group in groups
-        for rule in group["rules"]
-    ]
-    sections = (
-        f"\n### {_GROUPS[group['name']]}\n{''.join(map(_section, group['rules']))}" for group in groups
+    head = ("alert", "severity", "means", "what to do")
+    text = "\n".join(
+        f"### {_GROUPS[group['name']]}\n{table(head, map(_alert, group['rules']))}" for group in groups
     )
-    return table(("alert", "severity", "says"), rows) + "".join(sections)
+    return _ALERT.sub(lambda row: f'| <a id="{row[1].lower()}"></a>{row[1]} |', text)
 
 
 def _series_table(series: Iterable[Series]) -> str:
@@ -102,15 +95,12 @@ def _series_table(series: Iterable[Series]) -> str:
     return table(("metric", "type", "meaning", "labels", "unit", "series"), rows)
 
 
-def _section(rule: dict[str, Any]) -> str:
+def _alert(rule: dict[str, Any]) -> tuple[str, str, str, str]:
     said = rule["annotations"]
-    needs = f" It needs metrics of {said['needs']}." if "needs" in said else ""
-    fires = f"true for {rule['for']}" if "for" in rule else "true"
-    return (
-        f"\n#### {rule['alert']}\n{said['description']}\n\n**What to do:** {_filled(said['action'])}\n\n"
-        f"Severity {rule['labels']['severity']}. It fires when this is {fires}.{needs}\n"
-        f"```\n{rule['expr'].strip()}\n```\n"
-    )
+    needs = f" Needs metrics of {said['needs']}." if "needs" in said else ""
+    after = f", {rule['for']}" if "for" in rule else ""
+    severity = f"{rule['labels']['severity']}{after}"
+    return rule["alert"], severity, said["description"] + needs, _filled(said["action"])
 
 
 def _filled(template: str) -> str:
