@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from driver.errors import ConfigError
 from gpuctl.cli.cluster_options import cluster_options, nodes
-from gpuctl.cli.output import document, emit, exit_amiss, output_option
+from gpuctl.cli.output import document, emit, exit_amiss, output_option, say
 from gpuctl.plan.machine_options import check_exists, complete_machines, config_options, machine_option
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _slices(machine: str, config: Path | None, labels: dict[str, str] | None, no
         from gpuctl.plan.karpenter import karpenter_lines
 
         for line in karpenter_lines(planned.slices):
-            click.echo(line)
+            say(line)
         return
     emit(
         output,
