@@ -45,7 +45,7 @@ class EventReason(Enum):
         ),
         (
             "nothing at first: the plugin keeps trying for up to 40 s. If no MPS supervisor answers, "
-            "start [gpu-dra-mps](mps.md) on the node"
+            "start [gpu-dra-mps](sharing.md#mps) on the node"
         ),
     )
     PREPARE_FAILED = (

@@ -211,7 +211,9 @@ def _judged(tier: str, pod: Object, line: str) -> Result:
         return _result(tier, "fail", f"on {where}: {said}", way_out)
     why = _waiting(pod) or f"its phase is {phase or 'unknown'}"
     # MPS lets clients of one user in at a time, and the probe is not root.
-    way_out = f"`gpuctl doctor {where}`; a share by MPS may wait for processes of another user (docs/mps.md)"
+    way_out = (
+        f"`gpuctl doctor {where}`; a share by MPS may wait for processes of another user (docs/sharing.md)"
+    )
     return _result(tier, "fail", f"the probe on {where} did not end: {why}", way_out)
 
 

@@ -20,7 +20,7 @@ _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
 _LEAST_HOST_NAME = 3
 """A shorter name of a host, such as ``a``, is part of too many words to be looked for."""
 
-_ASK = ": please send the report, as docs/verify.md describes"
+_ASK = ": please send the report, as docs/gpuctl.md describes"
 _FAKE = ", which is fake"
 
 

@@ -72,7 +72,7 @@ class Plugin(_OfEachNode):
 
 @dataclass(frozen=True, slots=True)
 class Mps:
-    """The MPS supervisor (docs/mps.md). It is required if a rule shares GPUs by MPS."""
+    """The MPS supervisor (docs/sharing.md). It is required if a rule shares GPUs by MPS."""
 
     enabled: Annotated[
         bool,
@@ -551,9 +551,9 @@ class Values:
         default_factory=Controller
     )
     plugin: Annotated[Plugin, "The kubelet plugin, which prepares claims."] = field(default_factory=Plugin)
-    mps: Annotated[Mps, "The MPS supervisor (docs/mps.md). It is required if a rule shares GPUs by MPS."] = (
-        field(default_factory=Mps)
-    )
+    mps: Annotated[
+        Mps, "The MPS supervisor (docs/sharing.md). It is required if a rule shares GPUs by MPS."
+    ] = field(default_factory=Mps)
     webhook: Annotated[
         Webhook, "The admission webhook, which reports mistakes in claims when they are created."
     ] = field(default_factory=Webhook)

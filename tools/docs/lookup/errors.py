@@ -53,7 +53,7 @@ WAYS_OUT = {
     "NotRetired": "end the pods that still have devices, and uninstall again ([lifecycle](lifecycle.md))",
     "Refused": "do what the message says, and uninstall again ([lifecycle](lifecycle.md))",
     "ResetFailed": "see [heal a sick GPU](health.md#heal-a-sick-gpu)",
-    "NoDaemon": "start [gpu-dra-mps](mps.md) on the node",
+    "NoDaemon": "start [gpu-dra-mps](sharing.md#mps) on the node",
 }
 """What to do about an error; an error that is not here has that of the error that it is a kind of."""
 

@@ -22,6 +22,7 @@ OTHERS = frozenset(
         *('secret "gpu-dra-webhook-tls" not found', "certificate verify failed"),
         *("gpu-memory-hook: no such file", "writing … failed: Read-only file system", "Permission denied"),
         *("… failed: No space left on device", "no libnvidia-ml.so.1 or libcuda.so.1"),
+        *("context deadline exceeded", "invalid ownership metadata"),  # helm
         "Job Failed",  # helm 4, in the words of the library that tells it when a Job has ended
         # CUDA, the NVIDIA driver and KubeVirt
         *("nvidia-smi: not found", "CUDA error 802", "CUDA error 805", "Driver/library version mismatch"),
