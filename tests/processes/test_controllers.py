@@ -56,6 +56,7 @@ def test_a_killed_controller_leaves_its_faults_to_the_next_although_no_slice_tel
         started.enter_context(TwoInstances(node).plugin(EARLIER))
         first = started.enter_context(node.controller())
         first.wait_for("slices published")
+        first.wait_for("events of GPUs")  # NVML tells nobody of what was before
         node.machine.recovery_action(0, "reset")
         node.machine.xid(0, 95)
         first.wait_for("fault of a GPU")
