@@ -29,7 +29,8 @@ def etcd(layout: ClusterLayout) -> list[str]:
     return [
         f"--data-dir={layout.folder}/etcd",
         f"--listen-client-urls=unix://{layout.etcd_socket}",
-        f"--advertise-client-urls=unix://{layout.etcd_socket}",
+        # Members tell each other, and this is the only one. etcd 3.6, of Kubernetes 1.36, takes no path here.
+        "--advertise-client-urls=http://127.0.0.1:2379",
         # In the current folder: instead of an absolute path etcd takes an abstract name, which every user
         # reaches.
         "--listen-peer-urls=unix://etcd-peer.sock",
