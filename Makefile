@@ -107,9 +107,9 @@ bench-fleet: $(STAMP) ## What 1,000 nodes cost the API server, and how soon all 
 soak: $(STAMP) ## A day of claims in MINUTES=20 with faults, restarts and full disks, on real Kubernetes (root); SEED=n repeats
 	$(BIN)/python -m tools.soak --kubernetes $(KUBERNETES) --minutes $(or $(MINUTES),20) $(if $(SEED),--seed $(SEED))
 
-fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernetes' own: ORACLE=path [CASES=n] [SEED=n]
+fuzz: $(STAMP) ## Hostile input without an oracle; random cases against Kubernetes' own: ORACLE=path [KUBERNETES=1.38] [CASES=n] [SEED=n]
 	$(BIN)/pytest tests/abuse tests/gpuctl/gather/test_generated_secrets.py -q --hypothesis-profile fuzz --timeout 3600
-	$(BIN)/python -m tools.conformance run --oracle $(ORACLE) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
+	$(BIN)/python -m tools.conformance run --oracle $(ORACLE) --kubernetes $(KUBERNETES) --cases $(or $(CASES),10000) --seed $(or $(SEED),1)
 
 proto: $(STAMP) ## Generate the stubs of proto/ anew
 	$(BIN)/python -m proto.generate

@@ -43,7 +43,7 @@ MODULES_FOLDER = Path(__file__).parent / "go_programs"
 WITH_C = frozenset({"container-toolkit"})
 """The modules whose programs load C libraries (cgo), and take a C compiler to build."""
 
-_ITS_OWN = {"GOWORK": "off", "GOTOOLCHAIN": "auto"}
+_MODULE_DECIDES = {"GOWORK": "off", "GOTOOLCHAIN": "auto"}
 """A workspace of the user does not count, and a module that needs a newer Go fetches it."""
 
 
@@ -124,7 +124,7 @@ def go_command(environment: Mapping[str, str]) -> str:
 def _build_cluster(folder: Path, kubernetes: str, environment: Mapping[str, str]) -> None:
     """Build all binaries of a Kubernetes version into an existing folder."""
     # Without cgo the binaries are static, and run whatever C library the machine has.
-    go_environment = {**environment, **_ITS_OWN, "CGO_ENABLED": "0"}
+    go_environment = {**environment, **_MODULE_DECIDES, "CGO_ENABLED": "0"}
     if others := SCHEDULER_ALONE.get(kubernetes):
         shutil.copytree(built(others, environment), folder, symlinks=True, dirs_exist_ok=True)
         for program in ("kube-scheduler", "oracle"):
@@ -201,7 +201,7 @@ def go_programs(
         raise ClusterError(f"there is no Go module {source}")
     with_c = module in WITH_C
     target = user_cache(environment) / "go-programs" / f"{module}-{digest(source, 'cgo' if with_c else '')}"
-    go_environment = {**environment, **_ITS_OWN, "CGO_ENABLED": "01"[with_c]}
+    go_environment = {**environment, **_MODULE_DECIDES, "CGO_ENABLED": "01"[with_c]}
     return built_once(target, lambda folder: _build_tools(source, folder, go_environment))
 
 

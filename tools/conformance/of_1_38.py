@@ -32,8 +32,8 @@ def _only(place: str) -> Callable[[Case, str], bool]:
     return lambda _, refused: re.fullmatch(place, refused) is not None
 
 
-_FRACTION = re.compile(r'"\d*\.\d+[KMGT]i"')
-"""An amount such as 0.5Gi, which Kubernetes keeps in a number of any precision."""
+_FRACTION = re.compile(r'"default": "\d*\.\d+[KMGT]i"')
+"""A default such as 0.5Gi, which Kubernetes keeps in a number of any precision."""
 
 CHANGES = (
     Change(
@@ -41,6 +41,14 @@ CHANGES = (
         "a constraint whose attribute has no domain is met by no device, and an attribute without a value "
         "that is known is an error; the API server stores neither",
         _is_about("no domain", "attributes of no known type"),
+    ),
+    Change(
+        "allocation",
+        "comparing an amount with a fraction of a binary unit leaves it as it was",
+        _is_about(
+            "the default and a minimum of arbitrary precision",
+            "the default and a value of arbitrary precision",
+        ),
     ),
     Change(
         "allocation",
@@ -57,14 +65,18 @@ CHANGES = (
     Change(
         "cel",
         "types of lists and maps are compared when the selector is compiled",
-        lambda case, _: "type(" in case["expression"],
+        lambda case, difference: "type(" in case["expression"] and "compileError" in difference,
     ),
     Change("cel", "a comparison with NaN is false", lambda _, difference: "NaN values" in difference),
     Change(
         "cel",
-        "a macro over what has no elements is no error where it looks at none, and isInteger() answers for "
-        "numbers beyond 64 bits",
-        lambda case, _: re.search(r"isInteger|(all|exists)\(", case["expression"]) is not None,
+        "a macro over what has no elements is no error where it looks at none",
+        lambda _, difference: "the range of a macro must be a list or a map" in difference,
+    ),
+    Change(
+        "cel",
+        "isInteger() answers for numbers beyond 64 bits",
+        lambda case, _: "isInteger(" in case["expression"],
     ),
     Change(
         "validation",

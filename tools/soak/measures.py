@@ -30,7 +30,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def snapshot(node: Node) -> Snapshot:
-    """Everything of which nothing may be left at the end of the run. Raises ClusterError."""
+    """What must be gone at the end of the run. Raises ClusterError."""
     found = {
         "files of the plugin": Counter(_files(node)),
         "CDI specs": Counter(file.name for file in node.driver.node.cdi_dir.iterdir()),
