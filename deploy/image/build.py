@@ -91,6 +91,11 @@ def git(*words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
+def has_buildx() -> bool:
+    """Whether docker has the plugin: without it, docker only complains about the option --load."""
+    return not subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build; returns the exit code of the tool."""
     parser = argparse.ArgumentParser(description="Build the image of this project.")
@@ -106,6 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.tool is None:
         print(f"an image needs {' or '.join(TOOLS)}: install one of them", file=sys.stderr)
+        return 1
+    if given.tool == "docker" and not has_buildx():
+        print("docker has no buildx: install it (docker-buildx-plugin), or buildah", file=sys.stderr)
         return 1
     named = {"BASE": given.base, "PIP_BASE": given.pip_base, "GO_BASE": given.go_base}
     wanted = Wanted(

@@ -1,10 +1,12 @@
 """The command line that builds the image names all that decides what comes out of it."""
 
+import os
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
-from deploy.image.build import TOOLS, Wanted, command, own_platform
+from deploy.image.build import TOOLS, Wanted, command, main, own_platform
 
 WANTED = Wanted(
     "registry.example/gpu-dra:1",
@@ -39,3 +41,15 @@ def test_buildah_gives_every_file_one_time_and_is_told_its_own_platform() -> Non
     line = command("buildah", WANTED)
     assert line[line.index("--timestamp") + 1] == "1700000000"
     assert build_arguments(line)["BUILDPLATFORM"] == own_platform()
+
+
+def test_docker_without_buildx_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\necho unknown flag: --load >&2\nexit 125\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    assert main(["--tool", "docker"]) == 1
+    assert "docker has no buildx" in capsys.readouterr().err
