@@ -101,7 +101,7 @@ def attribute_tables() -> str:
     found, _ = seen()
     known = {name for group in GROUPS.values() for name in group}
     _match("attributes", known, set(found))
-    return "\n".join(f"## {title}\n{_table('attribute', group, found)}" for title, group in GROUPS.items())
+    return "\n".join(f"### {title}\n{_table('attribute', group, found)}" for title, group in GROUPS.items())
 
 
 def capacity_table() -> str:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from driver.claims.opaque import API_VERSION
-from driver.kinds.registry import KINDS
 from tools.docs.lookup.marked import WORDS, code, table
 
 
@@ -57,16 +56,9 @@ def field_tables() -> str:
     return "\n".join(_part(kind, fields) for kind, fields in FIELDS.items())
 
 
-def takers(kind: str) -> list[str]:
-    """The names of the devices that take a kind of document."""
-    return list(dict.fromkeys(one.described for one in KINDS if one.opaque == kind))
-
-
 def _part(kind: str, fields: tuple[Field, ...]) -> str:
     rows = [
         (code(one.path), one.type, one.limits, one.default, one.meaning, code(json.dumps(one.taken)))
         for one in fields
     ]
-    shared = "" if kind == "VfioDeviceConfig" else " or a share of one"
-    head = f"### {kind}\n`apiVersion: {API_VERSION}`, for {' or '.join(takers(kind))}{shared}.\n\n"
-    return head + table(("field", "type", "limits", "default", "meaning", "example"), rows)
+    return f"### {kind}\n{table(('field', 'type', 'limits', 'default', 'meaning', 'example'), rows)}"
