@@ -24,7 +24,7 @@ def command_inputs(package: str, settle_seconds: float) -> object:
 
         return GivenToController(
             OfController(
-                check_seconds=0.3,
+                check_seconds=1.0,
                 settle_seconds=settle_seconds,
                 list_again_seconds=(0.2, 1.0),
                 version_again_seconds=0.2,
@@ -41,7 +41,7 @@ def command_inputs(package: str, settle_seconds: float) -> object:
 
         return GivenToPlugin(
             OfPlugin(
-                check_seconds=0.3, reconcile_seconds=1.0, state_again_seconds=0.2, retire_again_seconds=0.2
+                check_seconds=1.0, reconcile_seconds=1.0, state_again_seconds=0.2, retire_again_seconds=0.2
             )
         )
     return None
