@@ -154,7 +154,7 @@ class EventReason(Enum):
         ("Node",),
         "Warning",
         "the node configuration has changed and has a mistake; the previous rules stay in force",
-        "correct the [node configuration](node-configuration.md)",
+        "correct the [node configuration](configuration.md)",
     )
     DEVICE_NOT_PUBLISHED = (
         "DeviceNotPublished",

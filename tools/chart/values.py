@@ -1,6 +1,6 @@
 """The values of the chart: their names, types, defaults and meaning.
 
-``values.yaml``, ``values.schema.json`` and the tables of ``docs/settings.md`` are generated from these types
+``values.yaml``, ``values.schema.json`` and the tables of ``docs/configuration.md`` are generated from these types
 (``generate.py``). Names are in camelCase, as usual in Kubernetes.
 """
 
@@ -533,7 +533,7 @@ class Values:
         "withhold publishes none.",
     ] = "taint"
     nodeConfig: Annotated[
-        NodeConfiguration, "The forms in which GPUs are offered (docs/node-configuration.md)."
+        NodeConfiguration, "The forms in which GPUs are offered (docs/configuration.md)."
     ] = field(default_factory=NodeConfiguration)
     deviceClasses: Annotated[
         dict[str, bool],

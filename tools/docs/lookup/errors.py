@@ -17,7 +17,7 @@ _ROOMS = ("driver", "controller", "kubeletplugin")
 WAYS_OUT = {
     "DriverError": "what the message says",
     "ConfigError": (
-        "correct the flag, the file or the [node configuration](node-configuration.md) that the message names"
+        "correct the flag, the file or the [node configuration](configuration.md) that the message names"
     ),
     "NvmlError": "nothing at first: the driver tries again. If it lasts, check the [GPU's health](health.md)",
     "GpuLost": "drain the node and restart the machine ([heal a sick GPU](health.md#heal-a-sick-gpu))",
