@@ -154,7 +154,7 @@ class EventReason(Enum):
         ("Node",),
         "Warning",
         "the node configuration has changed and has a mistake; the previous rules stay in force",
-        "correct the [node configuration](node-configuration.md)",
+        "correct the [node configuration](configuration.md)",
     )
     DEVICE_NOT_PUBLISHED = (
         "DeviceNotPublished",
@@ -192,8 +192,8 @@ class EventReason(Enum):
         ("Node",),
         "Warning",
         (
-            "[another driver](migrate.md#from-nvidias-dra-driver) with the name `gpu.nvidia.com` is on the "
-            "node, or has left claims behind"
+            "[another driver](compare-and-migrate.md#from-nvidias-dra-driver) with the name `gpu.nvidia.com` "
+            "is on the node, or has left claims behind"
         ),
         "remove it, or end the pods that the plugin's log names",
     )
@@ -201,7 +201,7 @@ class EventReason(Enum):
         "DevicePluginBeside",
         ("Node",),
         "Warning",
-        "a [device plugin](migrate.md#both-on-one-node) on the node offers the same GPUs",
+        "a [device plugin](compare-and-migrate.md#both-on-one-node) on the node offers the same GPUs",
         "remove it from the node",
     )
     DEVICE_PLUGIN_GONE = (

@@ -10,7 +10,7 @@ REFUSED = frozenset(
 )
 """Pods that are invalid, as their scenarios show."""
 
-_OLD = ("deploy/examples/translate/old/", "docs/migrate.md")
+_OLD = ("deploy/examples/translate/old/", "docs/compare-and-migrate.md")
 
 
 def is_old(source: str) -> bool:

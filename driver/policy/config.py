@@ -35,7 +35,7 @@ from kubernetes_rules.selectors import label_selector_errors, label_selector_mat
 
 Labels = Mapping[str, str]
 
-_EXPLAINED = "see docs/node-configuration.md"
+_EXPLAINED = "see docs/configuration.md"
 
 Schema = dict[str, Any]
 

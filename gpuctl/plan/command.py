@@ -79,7 +79,7 @@ def plan(
     --config, how a node configuration offers the GPUs.
 
     --machines lists what --machine takes here and in other commands. MACHINE may be a file of your own, which
-    is checked (docs/fakes-and-machines.md has its fields).
+    is checked (docs/testing.md has its fields).
 
     Exit codes: 0, 3 when the layout does not fit on a GPU, 1 for a file or a node that cannot be used, 2 for
     a machine that does not exist or another wrong command line.

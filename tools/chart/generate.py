@@ -23,7 +23,7 @@ from tools.chart.values import Values
 
 ROOT = Path(__file__).resolve().parents[2]
 _VALUES_FILE_HEAD = """\
-# The values of the chart, which docs/settings.md shows as tables. NVIDIA's names for them are there too.
+# The values of the chart, which docs/configuration.md shows as tables. NVIDIA's names for them are there too.
 # Made from tools/chart/values.py by python -m tools.chart.generate.
 """
 _COMMENT_WIDTH = 110

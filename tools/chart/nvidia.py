@@ -26,7 +26,7 @@ class NvidiaValue:
     passed_over: tuple[Any, ...] = ()
 
     def description(self) -> str:
-        """The sentence about it in docs/settings.md and in the schema."""
+        """The sentence about it in docs/configuration.md and in the schema."""
         ignored = ", ".join(f"`{_yaml_word(one)}`" for one in self.passed_over)
         but = f"; accepted without effect: {ignored}" if ignored else ""
         if self.becomes:

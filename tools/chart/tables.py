@@ -1,4 +1,4 @@
-"""The tables of the chart's values in docs/settings.md.
+"""The tables of the chart's values in docs/configuration.md.
 
 ``tools.chart.generate`` and ``tools.docs.lookup`` write and check them.
 """

@@ -1,7 +1,7 @@
 """The values of the chart: their names, types, defaults and meaning.
 
-``values.yaml``, ``values.schema.json`` and the tables of ``docs/settings.md`` are generated from these types
-(``generate.py``). Names are in camelCase, as usual in Kubernetes.
+``values.yaml``, ``values.schema.json`` and the tables of ``docs/configuration.md`` are generated from these
+types (``generate.py``). Names are in camelCase, as usual in Kubernetes.
 """
 
 from __future__ import annotations
@@ -533,7 +533,7 @@ class Values:
         "withhold publishes none.",
     ] = "taint"
     nodeConfig: Annotated[
-        NodeConfiguration, "The forms in which GPUs are offered (docs/node-configuration.md)."
+        NodeConfiguration, "The forms in which GPUs are offered (docs/configuration.md)."
     ] = field(default_factory=NodeConfiguration)
     deviceClasses: Annotated[
         dict[str, bool],

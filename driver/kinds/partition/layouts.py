@@ -67,7 +67,7 @@ def layout_profiles(layout: str | Sequence[str], mig: GpuMig) -> tuple[GpuInstan
         return _all_found(names, mig)
     name = profile_of_layout(layout)
     if name is None:
-        raise ConfigError(f"there is no layout {layout!r}", "see docs/node-configuration.md")
+        raise ConfigError(f"there is no layout {layout!r}", "see docs/configuration.md")
     [profile] = _all_found((name,), mig)
     return (profile,) * profile.most_instances
 

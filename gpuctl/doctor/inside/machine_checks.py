@@ -174,7 +174,7 @@ def _driver_edition(seen: NodeSeen) -> Finding:
     if managers and VGPU not in kernel.offers:
         return warn(
             f"the vGPU manager is installed ({', '.join(managers)}): containers have no CUDA on this node",
-            "offer vGPUs here (docs/node-configuration.md), or install the data center driver",
+            "offer vGPUs here (docs/configuration.md), or install the data center driver",
         )
     if managers:
         return ok(f"the vGPU manager, for {counted(len(kernel.gpus), 'GPU')}")

@@ -14,10 +14,12 @@ ROOT = Path(__file__).resolve().parents[3]
 _TOP = "driver.errors.DriverError"
 _ROOMS = ("driver", "controller", "kubeletplugin")
 
+_TAKEN_OVER = "[migrate](compare-and-migrate.md#what-is-taken-over)"
+
 WAYS_OUT = {
     "DriverError": "what the message says",
     "ConfigError": (
-        "correct the flag, the file or the [node configuration](node-configuration.md) that the message names"
+        "correct the flag, the file or the [node configuration](configuration.md) that the message names"
     ),
     "NvmlError": "nothing at first: the driver tries again. If it lasts, check the [GPU's health](health.md)",
     "GpuLost": "drain the node and restart the machine ([heal a sick GPU](health.md#heal-a-sick-gpu))",
@@ -48,8 +50,8 @@ WAYS_OUT = {
     "HardwareChanged": "delete the pod; the claim is then allocated again",
     "NodeIncomplete": "check that the NVIDIA driver is complete ([driver roots](install.md#driver-roots))",
     "StorageError": "check whether the disk is full or read-only",
-    "CannotTakeOver": "end the pods that the plugin's log names ([migrate](migrate.md))",
-    "NotUnderstood": "end all pods with GPUs on the node, or restart it ([migrate](migrate.md))",
+    "CannotTakeOver": f"end the pods that the plugin's log names ({_TAKEN_OVER})",
+    "NotUnderstood": f"end all pods with GPUs on the node, or restart it ({_TAKEN_OVER})",
     "NotRetired": "end the pods that still have devices, and uninstall again ([lifecycle](lifecycle.md))",
     "Refused": "do what the message says, and uninstall again ([lifecycle](lifecycle.md))",
     "ResetFailed": "see [heal a sick GPU](health.md#heal-a-sick-gpu)",

@@ -10,7 +10,7 @@ import pytest
 
 from tools.docs.site.places import DOCS, ROOT
 
-PAGES = ("troubleshooting", "install", "lifecycle", "migrate", "virtual-machines")
+PAGES = ("troubleshooting", "install", "lifecycle", "compare-and-migrate", "virtual-machines")
 FOLDERS = ("driver", "controller", "kubeletplugin", "kubernetes_rules", "gpuctl", "deploy/image")
 OTHERS = frozenset(
     {
