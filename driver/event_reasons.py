@@ -240,8 +240,8 @@ class EventReason(Enum):
         ("Pod",),
         "Normal",
         (
-            "the [preemptor](preemption.md) evicted the pods that the message names, so that this one gets "
-            "their devices"
+            "the [preemptor](tiers-and-quotas.md#preemption) evicted the pods that the message names, so "
+            "that this one gets their devices"
         ),
         "nothing: the pod starts once they have ended",
     )

@@ -67,7 +67,7 @@ def test_whoever_prefers_dark_pages_gets_them(site: Path, tab: Tab) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["index", "concepts", "sharing"])
+@pytest.mark.parametrize("name", ["index", "tutorial", "sharing"])
 def test_words_stand_out_from_their_ground(site: Path, tab: Tab, name: str, scheme: str) -> None:
     tab.media(scheme)
     tab.open((site / f"{name}.html").as_uri())

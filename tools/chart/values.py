@@ -237,7 +237,7 @@ class Preemptor(_OfTheCluster):
     """The preemptor, which evicts pods of lower priority for pods that wait for devices."""
 
     enabled: Annotated[
-        bool, "Run the preemptor for the whole cluster. Start with dryRun, and read docs/preemption.md."
+        bool, "Run the preemptor for the whole cluster. Start with dryRun, and read docs/tiers-and-quotas.md."
     ] = False
     dryRun: Annotated[bool, "Evict nobody, and only write events about who would be evicted."] = False
     evictionsPerMinute: Annotated[
@@ -563,7 +563,7 @@ class Values:
     preemptor: Annotated[
         Preemptor,
         "The preemptor, which evicts pods of lower priority for pods that wait for devices "
-        "(docs/preemption.md).",
+        "(docs/tiers-and-quotas.md).",
     ] = field(default_factory=Preemptor)
     cliques: Annotated[
         Cliques, "IMEX channels, by which the pods of a gang share memory across nodes (docs/topology.md)."
