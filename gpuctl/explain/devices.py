@@ -24,6 +24,7 @@ from kubernetes_rules.errors import AllocationFailed
 _ORDER = (*(gate.value for gate in Gate), FITS)
 
 _ASKED = re.compile(r"""device\.(attributes|capacity)\[['"]([^'"]+)['"]\]\.(\w+)""")
+_TYPE = re.compile(r"""device\.attributes\[['"][^'"]+['"]\]\.type ==""")
 _SHOWN = 3
 
 MISSES = "not true for these: "
@@ -75,7 +76,9 @@ def _ruled_out(
                 positions.append(position)
                 parts = allocator.selectors.false_parts(device, wrong)
                 rank = request.selectors.index(wrong), -len(parts)
-                grouped.setdefault((rank, " and ".join(parts)), []).append(device)
+                # Of a device of another type most parts are false, and the type says it all.
+                told = [part for part in parts if _TYPE.match(part)] or parts
+                grouped.setdefault((rank, " and ".join(told)), []).append(device)
     nearest = max((rank for rank, _ in grouped), default=None)
     return frozenset(positions), [
         Outcome(

@@ -122,6 +122,10 @@ CLAIMS: Mapping[str, Later] = {
     ),
     "another product": selected("device.attributes['gpu.nvidia.com'].productName == 'A30'"),
     "a truth value": selected("device.attributes['gpu.nvidia.com'].migCapable == false"),
+    "another type, of which most is false": selected(
+        "device.attributes['gpu.nvidia.com'].type == 'mig' && "
+        "'profile' in device.attributes['gpu.nvidia.com'] && device.attributes['gpu.nvidia.com'].numaNode > 8"
+    ),
     "an attribute of Kubernetes": selected("device.attributes['resource.kubernetes.io'].numaNode > 8 "),
     "more values than are shown": selected("device.attributes['gpu.nvidia.com'].index == 9"),
     "devices are about to change": about_to_change("a"),
