@@ -155,7 +155,7 @@ class ClaimStatuses:
         An invalid status of one claim does not stop the others: its tenant may have caused it on purpose.
         """
         try:
-            current = claim_statuses(self._journal.held(), self._journal.generation(), self._observed())
+            current = claim_statuses(self._journal.held(), self._observed())
             wanted = {claim.uid: claim for claim in current}
         except DriverError as error:
             return error

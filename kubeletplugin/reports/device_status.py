@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from driver.devices.names import DRIVER_NAME
 from driver.health.verdict import Health
-from kubeletplugin.claims.journal.entry import Entry, HeldDevice, is_live
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.devices.kinds.kind import NodeKinds
 from kubeletplugin.kubelet.wire.health_board import Devices
 
@@ -179,7 +179,7 @@ class ClaimStatus:
     devices: tuple[DeviceStatus, ...]
 
 
-def claim_statuses(entries: Iterable[Entry], generation: str, observed: Observed) -> Iterator[ClaimStatus]:
+def claim_statuses(entries: Iterable[Entry], observed: Observed) -> Iterator[ClaimStatus]:
     """The claims of journal entries that get a status, devices with admin access included.
 
     Left out are entries without a name, claims that another driver prepared, and kinds of a newer version.
@@ -189,7 +189,7 @@ def claim_statuses(entries: Iterable[Entry], generation: str, observed: Observed
             continue
         devices: dict[tuple[str, ...], DeviceStatus] = {}
         for held in entry.devices:
-            if held.published_as or held.offered is None or not is_live(entry, held, generation):
+            if held.published_as or held.offered is None:
                 continue
             # A device of several requests has one entry in the API.
             status = _status(entry, held, observed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from driver.devices.names import gpu_device_name
 from driver.devices.node_state import BlockedPlacement
@@ -13,14 +13,23 @@ from driver.hardware.gpu import Gpu, Inventory
 from driver.hardware.inventory import Discovery
 from driver.health.judge import verdicts_of_problems
 from driver.health.verdict import REASONS, Health, health_of, worse
+from driver.kinds.whole import WHOLE
 from driver.nvml.pci_address import PciAddress
 from driver.process.log import get_logger
+from kubeletplugin.claims.journal.entry import Entry, HeldDevice
 from kubeletplugin.claims.journal.journal import Journal
 from kubeletplugin.devices.kinds.kind import NodeKinds
 from kubeletplugin.kubelet.wire.health_board import DeviceHealth, HealthBoard
 from kubeletplugin.reports.node_watch import NodeWatch
 
 _HEALTHY = Health("Healthy")
+
+_RELOADED = Health(
+    "Unhealthy",
+    "the NVIDIA driver was loaded anew after the claim was prepared, and what was made for it is gone: "
+    "delete the pod",
+    "DriverReloaded",
+)
 
 _REPLICA = "::"
 """NVIDIA's device plugin puts this between a UUID and a number if it gives a device to several pods."""
@@ -96,11 +105,11 @@ class HealthCheck:
         self._log_changes(now)
         self._seen = now
         held_devices = {
-            (held.pool, held.allocated_name): worse(found, self._reported(held.device))
+            (held.pool, held.allocated_name): found
             for entry in entries
             if entry.state == "prepared"  # otherwise the device may be half made or half destroyed
             for held in entry.devices
-            if (found := self._kinds.of(held).health(held, now)) is not None
+            if (found := self._of_held(entry, held, now)) is not None
         }
         # Devices of claims and whole GPUs; partitions and shares that nobody holds are not reported.
         names = {gpu_device_name(pci): found for pci, found in now.items()}
@@ -112,6 +121,17 @@ class HealthCheck:
                 for key, found in sorted((held_devices | gpus).items(), key=lambda one: one[0])
             )
         )
+
+    def _of_held(self, entry: Entry, held: HeldDevice, gpus: Mapping[PciAddress, Health]) -> Health | None:
+        """The health of a claim's device; None if its kind knows none."""
+        found = self._kinds.of(held).health(held, gpus)
+        if found is None:
+            return None
+        # A whole GPU that nobody shares is as it was. All else was made or set for the claim, or by an admin.
+        outlives = held.kind == WHOLE.word and held.share is None
+        if not outlives and not self._journal.is_live(entry, held):
+            return _RELOADED
+        return worse(found, self._reported(held.device))
 
     def _read_device_plugins(self, inventory: Inventory) -> None:
         """Ask the kubelet what pods have from device plugins; without an answer the last one stays."""

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.gpus import DeviceHeld
+from kubeletplugin.reports.device_status import Observed, claim_statuses
+from tests.gpus import DeviceHeld, gpu_device_name
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import class_slicing
 from tests.kubeletplugin.shown_node import ONE
@@ -88,3 +89,23 @@ def test_what_a_container_has_from_a_deleted_claim_stays_blocked(
     assert node.watch.state().blocked == (before,)
     with pytest.raises(DeviceHeld):
         node.prepare(node.claim("next", 1))
+
+
+def test_the_pods_of_what_is_gone_are_told_to_go(node: FakeNode, reload: Callable[[], None]) -> None:
+    partition, whole = node.partition(0, "1g.10gb", 6), gpu_device_name(node.gpus[1])
+    for name, device in (("cut", partition), ("whole", whole)):
+        node.prepare(node.claim_devices(name, device))
+    share = node.shared("ts-4", 2)
+    node.prepare(node.claim_shares("turns", share))
+    reload()
+
+    health = {told.device: told for told in node.told_health().values()}
+    known = {(told.pool, told.device): told.health for told in health.values()}
+    claims = claim_statuses(node.journal.held(), Observed(node.kinds, healths=known))
+    ready = {device.device: device.ready for claim in claims for device in claim.devices}
+
+    for gone in (partition, share):
+        assert (health[gone].health.word, ready[gone].status) == ("Unhealthy", "False")
+        assert ready[gone].reason == "DriverReloaded"
+        assert "delete the pod" in ready[gone].message
+    assert (health[whole].health.word, ready[whole].status) == ("Healthy", "True"), "a restart is enough"

@@ -32,7 +32,7 @@ WELL = Observed(
 
 
 def claim(*devices: HeldDevice) -> ClaimStatus:
-    (found,) = claim_statuses([replace(ENTRY, devices=devices or (MADE,))], "", WELL)
+    (found,) = claim_statuses([replace(ENTRY, devices=devices or (MADE,))], WELL)
     return found
 
 
@@ -52,8 +52,8 @@ def test_only_claims_that_are_prepared_and_known_by_name_have_something_to_tell(
         replace(ENTRY, state="lost"),
         replace(ENTRY, devices=()),
     )
-    assert list(claim_statuses(silent, "", WELL)) == []
-    assert [found.uid for found in claim_statuses([*silent, ENTRY], "", WELL)] == ["uid"]
+    assert list(claim_statuses(silent, WELL)) == []
+    assert [found.uid for found in claim_statuses([*silent, ENTRY], WELL)] == ["uid"]
 
 
 def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told() -> None:
@@ -62,7 +62,7 @@ def test_what_another_driver_prepared_and_a_kind_of_a_newer_version_are_not_told
         replace(MADE, device="gpu-0000-8a-00-0-beam", kind="beam", record={}),
     )
     assert [device.device for device in claim(*others, MADE).devices] == [MADE.device]
-    assert list(claim_statuses([replace(ENTRY, devices=others)], "", WELL)) == []
+    assert list(claim_statuses([replace(ENTRY, devices=others)], WELL)) == []
 
 
 def test_a_device_that_several_requests_look_at_is_one_in_the_status() -> None:
@@ -79,7 +79,7 @@ def ready(health: Health, *, fault: str = "", before: Object | None = None, seen
     """The condition that is written for a device that is so."""
     healths = {("pool", MADE.device): health} if seen else {}
     known = Observed(held_kinds(), {("uid", "cdi"): DeviceMemory(fault)}, healths)
-    (found,) = claim_statuses([ENTRY], "", known)
+    (found,) = claim_statuses([ENTRY], known)
     there = {"driver": DRIVER_NAME, "pool": "pool", "device": MADE.device, "conditions": [before]}
     (entry,) = found.devices[0].status(there if before else {}, NOW)["conditions"]
     return dict(entry)
@@ -113,7 +113,7 @@ def test_the_number_of_an_active_fabric_partition_is_told_but_not_to_those_who_l
     both = replace(
         ENTRY, devices=(MADE, replace(MADE, device="gpu-0000-8a-00-0", kind="whole", admin_access=True))
     )
-    (found,) = claim_statuses([both], "", known)
+    (found,) = claim_statuses([both], known)
     assert [device.data.get("fabricPartition") for device in found.devices] == [3, None]
 
 
@@ -189,7 +189,7 @@ def told(fault: str = "", used_bytes: int | None = None, before: Object | None =
     """The entry to apply for a share with a limit, None where the one before tells it already."""
     memory = {("a", SHARE.cdi_device): DeviceMemory(fault, used_bytes)}
     now_known = replace(WELL, memory=memory)
-    (found,) = claim_statuses([memory_claims.claim("a", SHARE)], "", now_known)
+    (found,) = claim_statuses([memory_claims.claim("a", SHARE)], now_known)
     api = stored(*([before] if before else []), allocated=(SHARE,))
     return next(iter(statuses_to_apply(found, api, now)), None)
 

@@ -68,7 +68,7 @@ def test_a_gpu_that_is_taken_out_of_the_node_is_told_of(vms: PassthroughNode) ->
 def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
     claim = vms.vm("vm", 0)
     vms.prepare(claim)
-    (told,) = claim_statuses(vms.journal.entries(), vms.driver_generation, Observed(vms.kinds))
+    (told,) = claim_statuses(vms.journal.entries(), Observed(vms.kinds))
     (device,) = told.devices
     assert device.ready.reason == "BoundToVfio"
     assert (device.pool, device.device) == (POOL, vms.device(0))
