@@ -55,7 +55,7 @@ class EventReason(Enum):
         "the claim's devices could not be prepared; the message says why",
         (
             "`(retryable)`: the kubelet tries again after 60 to 90 s. `(permanent)`: the pod will never "
-            "start; do what the message says, usually correct the claim or delete the pod"
+            "start; do what the message says, usually delete the pod and its claim, and create both again"
         ),
     )
     SHARING_INCOMPLETE = (

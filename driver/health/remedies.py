@@ -75,7 +75,7 @@ BY_KEY: Mapping[str, Remedy] = {
 
 BY_VALUE: Mapping[tuple[str, str], Remedy] = {
     (taints.TAINT_BLOCKED, taints.HELD_BY_CLAIM): Remedy(
-        "a claim still has another device in this place", "end it to get this one", None
+        "a claim still has another device in this place", "end that claim to get this one", None
     ),
     (taints.TAINT_MEMORY, "unrepairable"): Remedy(
         "the memory has errors that nothing repairs", _REPLACE, "repair"

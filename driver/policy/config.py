@@ -177,7 +177,7 @@ def _rules_of(file: ConfigFile, labels: Labels | None) -> NodeConfig:
     if labels is None and file.has_pools:
         raise ConfigError(
             f"the node configuration {file.name} has pools of nodes, but the node's labels are not known",
-            "give the node's labels; for gpuctl with --node-labels",
+            "name them with --node-labels; --node-labels= stands for a node without labels",
         )
     return file.pool_of(labels or {}).rules
 
