@@ -20,6 +20,7 @@ OF_OTHERS = {
     "dynamic_resource_allocation_resource_claims": "kube-controller-manager",
     "resourceclaim_controller_resource_claims": "kube-controller-manager",
     "scheduler_unschedulable_pods": "kube-scheduler",
+    "kube_node_info": "kube-state-metrics",
     "kube_pod_created": "kube-state-metrics",
     "kube_pod_status_scheduled_time": "kube-state-metrics",
     "kube_pod_status_unschedulable": "kube-state-metrics",
