@@ -106,7 +106,7 @@ def _play(machine: str, kind: Literal["embedded", "real"], output: str, *, is_re
                 click.echo(
                     _now_try(
                         {
-                            f"{gpuctl} demo --keep": "the same cluster, left running for kubectl",
+                            f"{gpuctl} demo --keep": "such a cluster, left running for kubectl",
                             f"{gpuctl} demo --machine a30-quad": "the story on other GPUs",
                             f"{gpuctl} plan --machine l40s-octo": "what a node with these GPUs would offer",
                         }

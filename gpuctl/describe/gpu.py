@@ -79,7 +79,7 @@ def _holding(gpu: GpuState, held: Holding) -> dict[str, str]:
         "part": f"{100 * held.part:.0f} %",
         "memory": size_of(held),
         "device": held.device,
-        "ready": held.trouble or "-",
+        "trouble": held.trouble or "-",
     }
 
 

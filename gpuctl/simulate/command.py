@@ -46,7 +46,7 @@ pods:
 )
 @click.option("--from-cluster", is_flag=True, help="Start from a live cluster, with its claims in use.")
 @cluster_options
-@click.option("--workload", required=True, type=_FILE, help="The pods: a file as described below.")
+@click.option("--workload", required=True, type=_FILE, help="The pods: a file as in docs/gpuctl.md.")
 @config_options("The node configuration of all nodes.")
 @click.option(
     "--classes",

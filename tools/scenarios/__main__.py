@@ -135,8 +135,11 @@ def run(names: tuple[str, ...], kind: ClusterKind, jobs: int, *, long: bool) -> 
 @_CLUSTER
 def keep_one(name: str, kind: ClusterKind) -> None:
     """Start the cluster of a scenario, print how a shell reaches it, and keep it until Ctrl-C."""
+    kept = scenario(name)
+    if kind not in kept.description.clusters:
+        raise click.UsageError(f"{name} does not run on --cluster {kind}: {kept.description.why}")
     with signals_end_it_once():
-        keep(scenario(name), kind, click.echo)
+        keep(kept, kind, click.echo)
 
 
 @commands.command("list")

@@ -2,8 +2,11 @@
 
 import re
 
+from click.testing import CliRunner
+
 from driver.kinds.registry import KINDS
 from tests.clusters import PACKAGE_ROOT
+from tools.scenarios.__main__ import commands
 from tools.scenarios.catalogue import scenario, scenario_names
 from tools.scenarios.description import CLUSTERS
 from tools.scenarios.places.needs import NEEDS
@@ -45,3 +48,9 @@ def test_every_need_and_every_program_of_scenarios_is_told() -> None:
     programs = [name for name in PROGRAMS if name.startswith("scenario-")]
     told = [*(f"`{need}`" for need in NEEDS), *(f"| `{program} " for program in programs)]
     assert [one for one in told if one not in TESTING] == []
+
+
+def test_a_cluster_on_which_it_does_not_run_is_not_kept() -> None:
+    told = CliRunner().invoke(commands, ["keep", "docs/tiers-and-quotas"])
+
+    assert (told.exit_code, "enforces no admission policies" in told.output) == (2, True)
