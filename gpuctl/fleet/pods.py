@@ -14,7 +14,6 @@ from kubernetes_rules.pod_claims import claim_entries, class_of, extended_claim,
 
 Object = Mapping[str, Any]
 
-_ENDED = frozenset({"Succeeded", "Failed"})
 _STUCK = frozenset(
     {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "InvalidImageName"}
     | {"ErrImageNeverPull", "CreateContainerError", "RunContainerError"}
@@ -73,12 +72,17 @@ def stuck_containers(pod: Object) -> Iterator[str]:
             yield f"{status['name']}: {waiting['reason']} {words}".rstrip()
 
 
+def has_ended(pod: Object) -> bool:
+    """Whether all containers of a pod have ended for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def why_not_ready(pod: Object) -> str:
     """Why a pod that should run is not ready; empty if it is, has ended, or is ending."""
     phase = str((pod.get("status") or {}).get("phase") or "Pending")
     ready = condition_of(pod, "Ready")
     is_ready = ready.get("status", "True" if phase == "Running" else "False") == "True"
-    if phase in _ENDED or is_ready or pod["metadata"].get("deletionTimestamp"):
+    if has_ended(pod) or is_ready or pod["metadata"].get("deletionTimestamp"):
         return ""
     said = ready.get("message") or condition_of(pod, "PodScheduled").get("message")
     return next(stuck_containers(pod), "") or in_one_line(str(said or phase))[:_MESSAGE_CHARACTERS]
@@ -135,11 +139,7 @@ def orphans(pods: Iterable[Object], claims: Iterable[Object]) -> tuple[str, ...]
         for claim in claims
         for user in (claim.get("status") or {}).get("reservedFor") or ()
     }
-    placed = (
-        pod
-        for pod in pods
-        if pod["spec"].get("nodeName") and (pod.get("status") or {}).get("phase") not in _ENDED
-    )
+    placed = (pod for pod in pods if pod["spec"].get("nodeName") and not has_ended(pod))
     found = [
         f"pod {claim_key(pod)} on {pod['spec']['nodeName']} has devices from claim {name}, which is deleted"
         for pod in placed

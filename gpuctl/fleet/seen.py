@@ -17,6 +17,7 @@ from gpuctl.fleet.pods import (
     NOT_PREPARED,
     asks_devices,
     condition_of,
+    has_ended,
     not_prepared,
     stuck_containers,
     why_not_ready,
@@ -27,6 +28,10 @@ Object = Mapping[str, Any]
 OF_DRIVER = "app.kubernetes.io/part-of=gpu-dra"
 """The label that the chart and the manifests give to all pods of the driver."""
 
+_NAME = "app.kubernetes.io/name"
+_CONTROLLER = "gpu-dra-controller"
+_ON_NODES = (_CONTROLLER, "gpu-dra-kubeletplugin", "gpu-dra-mps")
+
 SELECTIONS = {
     "slices": Selection(f"{DRA}/resourceslices", {}, {}),
     "claims": Selection(f"{DRA}/resourceclaims", {}, {}),
@@ -34,9 +39,7 @@ SELECTIONS = {
     "driver_pods": Selection("/api/v1/pods", {}, {}, labels=OF_DRIVER),
     # Only these fields of events can be selected by. The controller reports about its Node in this namespace.
     "not_prepared": Selection("/api/v1/events", {"reason": NOT_PREPARED}, {}),
-    "said": Selection(
-        events_path("default"), {"reportingComponent": "gpu-dra-controller", "type": "Warning"}, {}
-    ),
+    "said": Selection(events_path("default"), {"reportingComponent": _CONTROLLER, "type": "Warning"}, {}),
 }
 """What is read, by the fields of ``Seen``."""
 
@@ -87,15 +90,31 @@ class Seen:
         """What is wrong that the states of these nodes do not show, a sentence each, with what to do."""
         published = {one.name: frozenset(gpu.pci for gpu in one.gpus) for one in nodes if one.gpus}
         troubles = (line for one in nodes for line in _troubles(one))
-        return [*self._of_driver(), *said_lines(self.said, published), *troubles, *self._of_pods()]
+        return [
+            *self._of_driver({one.name for one in nodes}),
+            *said_lines(self.said, published),
+            *troubles,
+            *self._of_pods(),
+        ]
 
-    def _of_driver(self) -> Iterator[str]:
+    def _of_driver(self, known: Collection[str]) -> Iterator[str]:
+        """What is wrong with the driver's pods; ``known`` are the nodes that publish GPUs, or should."""
         unready = [
             f"{claim_key(pod)} on {pod['spec'].get('nodeName') or 'no node'} ({why})"
             for pod in self.driver_pods
             if (why := why_not_ready(pod))
         ]
         yield from _counted(unready, "of the driver is not ready", "of the driver are not ready", "doctor")
+        left: dict[str, set[str]] = {}
+        for pod in self.driver_pods:
+            node, name = pod["spec"].get("nodeName"), (pod["metadata"].get("labels") or {}).get(_NAME)
+            if node not in (None, *known) and name in _ON_NODES and not has_ended(pod):
+                left.setdefault(node, set()).add(name)
+        # On a node without a GPU the controller runs and publishes nothing.
+        silent = [node for node, names in left.items() if _CONTROLLER not in names]
+        if silent:
+            what = f"no {_CONTROLLER} runs there, only other pods of the driver; gpuctl doctor says why"
+            yield f"{some_of(silent, _MOST_NAMED)}: {what}"
 
     def _of_pods(self) -> Iterator[str]:
         failures: dict[str, list[Object]] = {}

@@ -9,11 +9,11 @@ from driver.devices.names import DRIVER_NAME, pool_name
 from gpuctl.cli.cluster import Object
 from gpuctl.cli.unread import items_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, warn
-from gpuctl.doctor.outside.programs import programs_of
+from gpuctl.doctor.outside.programs import ON_NODES, Program, programs_of
 from gpuctl.doctor.outside.seen import ClusterSeen, name_of
 from gpuctl.fleet.devices import meaning, taints_of
 from gpuctl.fleet.holders import allocated, node_of_pool
-from gpuctl.fleet.pods import why_not_ready
+from gpuctl.fleet.pods import has_ended, why_not_ready
 from kubernetes_rules.pool_generations import is_complete, newest_slices
 
 NO_SLICES = "this driver has no slices"
@@ -60,7 +60,8 @@ def _published(seen: ClusterSeen) -> Finding:
     exist or has no plugin; warns about nodes with the plugin but no label.
     """
     require(seen.slices)
-    nodes, publishing, with_plugin = require(seen.nodes), publishing_nodes(seen), _nodes_with_plugin(seen)
+    nodes, publishing = require(seen.nodes), publishing_nodes(seen)
+    with_plugin = _nodes_with("kubeletplugin", seen)
     should: defaultdict[str, list[str]] = defaultdict(list)
     for name, why in _should_publish(seen, nodes):
         if name not in publishing:
@@ -102,20 +103,24 @@ def _published(seen: ClusterSeen) -> Finding:
 def _should_publish(seen: ClusterSeen, nodes: Iterable[Object]) -> Iterator[tuple[str, str]]:
     """The nodes that are known to have GPUs, each with how that is known."""
     yield from ((name_of(node), "it has a GPU label") for node in nodes if has_gpu_label(node))
+    with_controller = _nodes_with("controller", seen)
     for pod in items_of(seen.pods):
+        node, programs = pod["spec"].get("nodeName"), programs_of(pod["spec"])
         # On a node without a GPU the controller is ready.
-        if "controller" in programs_of(pod["spec"]) and (why := why_not_ready(pod)):
-            yield str(pod["spec"].get("nodeName") or "no node"), f"its controller is not ready ({why})"
+        if "controller" in programs and (why := why_not_ready(pod)):
+            yield str(node or "no node"), f"its controller is not ready ({why})"
+        elif node and programs.keys() & ON_NODES and node not in with_controller and not has_ended(pod):
+            yield str(node), f"gpu-dra-{next(iter(programs))} runs there without gpu-dra-controller"
     for claim in items_of(seen.claims):
         for held in allocated(claim):
             yield node_of_pool(held.pool), f"claim {held.claim} has a device there"
 
 
-def _nodes_with_plugin(seen: ClusterSeen) -> set[str]:
+def _nodes_with(program: Program, seen: ClusterSeen) -> set[str]:
     return {
         str(pod["spec"]["nodeName"])
         for pod in items_of(seen.pods)
-        if pod["spec"].get("nodeName") and "kubeletplugin" in programs_of(pod["spec"])
+        if pod["spec"].get("nodeName") and program in programs_of(pod["spec"]) and not has_ended(pod)
     }
 
 

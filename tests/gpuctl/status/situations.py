@@ -195,15 +195,25 @@ def without_partitions(server: EmbeddedApiServer, folder: Path) -> None:
 
 
 def broken_nodes(server: EmbeddedApiServer, _folder: Path) -> None:
-    """Of three nodes the plugin is gone from two, and so are their slices; a claim has a device of one."""
+    """The plugin is gone from three nodes, and so are their slices; a claim has a device of one of them.
+
+    On another one only the MPS supervisor is left. The controller of a node without GPUs is ready.
+    """
     publish(server, *slices())
     hold(server, "train", "gpu-0000-17-00-0", node="node-b")
     why = "containers with unready status: [controller]"
-    for node, ready in (("node-a", "True"), ("node-b", "False"), ("node-c", "False")):
+    for node, program, ready in (
+        ("node-a", "controller", "True"),
+        ("node-b", "controller", "False"),
+        ("node-c", "controller", "False"),
+        ("node-d", "mps", "True"),
+        ("plain", "controller", "True"),
+        ("plain", "mps", "True"),
+    ):
         condition = {"type": "Ready", "status": ready, "message": why}
         status = {"phase": "Running", "conditions": [condition]}
-        label = {"app.kubernetes.io/part-of": "gpu-dra"}
-        create_pod(server, f"controller-{node}", {"nodeName": node}, status, **label)
+        label = {"app.kubernetes.io/part-of": "gpu-dra", "app.kubernetes.io/name": f"gpu-dra-{program}"}
+        create_pod(server, f"{program}-{node}", {"nodeName": node}, status, **label)
 
 
 def broken_pods(server: EmbeddedApiServer, _folder: Path) -> None:
