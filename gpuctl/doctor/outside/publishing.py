@@ -9,14 +9,21 @@ from driver.devices.names import DRIVER_NAME, pool_name
 from gpuctl.cli.cluster import Object
 from gpuctl.cli.unread import items_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, warn
-from gpuctl.doctor.outside.programs import ON_NODES, Program, programs_of
-from gpuctl.doctor.outside.seen import ClusterSeen, name_of
+from gpuctl.doctor.outside.programs import ON_NODES, Program, programs_of, workload_programs
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 from gpuctl.fleet.devices import meaning, taints_of
 from gpuctl.fleet.holders import allocated, node_of_pool
 from gpuctl.fleet.pods import has_ended, why_not_ready
 from kubernetes_rules.pool_generations import is_complete, newest_slices
+from kubernetes_rules.selectors import exclusion, read_node
 
 NO_SLICES = "this driver has no slices"
+CORRECT_DAEMON_SET = (
+    "correct the DaemonSet or the node's labels, or put the value into the chart's values: `helm upgrade` "
+    "leaves alone what was added by hand"
+)
+"""What to do where a DaemonSet excludes a node."""
+
 LABELS = (
     "nvidia.com/gpu.present",
     "feature.node.kubernetes.io/pci-10de.present",
@@ -67,10 +74,15 @@ def _published(seen: ClusterSeen) -> Finding:
         if name not in publishing:
             should[name].append(why)
     if should:
+        kept_away = {name: excluding(seen, name) for name in should}
         return fail(
             f"{counted(len(should), 'node publishes', 'nodes publish')} nothing, but should",
-            "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`",
-            [f"{name}: {', '.join(dict.fromkeys(reasons))}" for name, reasons in sorted(should.items())],
+            f"{CORRECT_DAEMON_SET}; else " * any(kept_away.values())
+            + "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`",
+            [
+                f"{name}: {', '.join(dict.fromkeys((*reasons, *kept_away[name])))}"
+                for name, reasons in sorted(should.items())
+            ],
         )
     if not publishing:
         return fail(
@@ -83,12 +95,14 @@ def _published(seen: ClusterSeen) -> Finding:
     # Without any pod of the plugin it may run outside of pods.
     left = dict.fromkeys(publishing - with_plugin if with_plugin else (), "no plugin runs there") | left
     if left:
+        kept_away = {name: excluding(seen, name) for name in left}
+        again = "let the driver's DaemonSets run there again (labels, taints, nodeSelector)"
         return fail(
             f"{counted(len(left), 'node')} with slices, where nobody can give pods their GPUs",
-            "let the driver's DaemonSets run there again (labels, taints, nodeSelector), or delete the "
+            f"{CORRECT_DAEMON_SET if any(kept_away.values()) else again}; or delete the "
             f"slices: kubectl delete resourceslices --field-selector spec.driver={DRIVER_NAME},"
             "spec.nodeName=NODE",
-            [f"{name}: {why}" for name, why in sorted(left.items())],
+            [f"{name}: {', '.join((why, *kept_away[name]))}" for name, why in sorted(left.items())],
         )
     idle = sorted(with_plugin - publishing)
     if idle:
@@ -98,6 +112,17 @@ def _published(seen: ClusterSeen) -> Finding:
             idle,
         )
     return ok(f"{counted(len(publishing), 'node publishes GPUs', 'nodes publish GPUs')}")
+
+
+def excluding(seen: ClusterSeen, node: str) -> list[str]:
+    """What keeps the driver's DaemonSets from a node, by their nodeSelector or required node affinity."""
+    return [
+        f"DaemonSet {namespace_of(one)}/{name_of(one)} excludes it: {why}"
+        for stored in items_of(seen.nodes)
+        if name_of(stored) == node
+        for one in items_of(seen.daemon_sets)
+        if workload_programs(one) and (why := exclusion(one["spec"]["template"]["spec"], read_node(stored)))
+    ]
 
 
 def _should_publish(seen: ClusterSeen, nodes: Iterable[Object]) -> Iterator[tuple[str, str]]:

@@ -125,12 +125,12 @@ def status_of(restarts: int = 0, **state: Any) -> Object:
     return {"name": "driver", "ready": not state, "restartCount": restarts, "state": state or {"running": {}}}
 
 
-def daemon_set(program: str, ready: int = 1, namespace: str = NAMESPACE) -> Object:
-    """A DaemonSet of the driver that is wanted on one node."""
+def daemon_set(program: str, ready: int = 1, namespace: str = NAMESPACE, **placed: Object) -> Object:
+    """A DaemonSet of the driver that is wanted on one node; ``placed`` are fields of its pods' spec."""
     return {
         "kind": "DaemonSet",
         "metadata": {"name": f"gpu-dra-{program}", "namespace": namespace},
-        "spec": {"template": {"spec": _pod_spec(program)}},
+        "spec": {"template": {"spec": {**_pod_spec(program), **placed}}},
         "status": {"desiredNumberScheduled": 1, "numberReady": ready},
     }
 

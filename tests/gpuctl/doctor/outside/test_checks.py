@@ -13,6 +13,7 @@ from tests.gpuctl.doctor.clusters import (
     AUTHORITY,
     DAY_SECONDS,
     DAYS_LEFT,
+    GPU_LABEL,
     INSISTING,
     NODE,
     NOW,
@@ -169,6 +170,27 @@ WAITING, STARTED = (
 )
 """A claim whose pod waits for it, or has started."""
 
+ONLY_OTHERS = [
+    {"matchExpressions": [{"key": "gpu-dra", "operator": "In", "values": ["yes"]}]},
+    {
+        "matchExpressions": [{"key": "gpus", "operator": "Gt", "values": ["4"]}],
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-c"]}],
+    },
+]
+EXCLUDING = (
+    daemon_set("controller", nodeSelector={"pool": "train"}),
+    daemon_set(
+        "kubeletplugin",
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": ONLY_OTHERS}
+            }
+        },
+    ),
+    daemon_set("mps", nodeSelector={GPU_LABEL: "true"}),
+)
+"""DaemonSets of which the first two exclude every node."""
+
 PARTS = (
     *("nodes", "slices", "classes", "claims", "pods", "daemon_sets", "deployments", "webhooks"),
     *("webhook_answer", "dropped_fields", "policies", "bindings", "events"),
@@ -211,6 +233,11 @@ ROWS: list[tuple[str, Object]] = [
         {"pods": (*map(driver_pod, PROGRAMS), *(driver_pod(one, node_name="plain") for one in PROGRAMS))},
     ),
     ("published", {"pods": tuple(driver_pod(one, node_name="plain") for one in PROGRAMS)}),
+    ("published", {"nodes": (node(), node("node-b")), "daemon_sets": EXCLUDING}),
+    (
+        "published",
+        {"pods": tuple(driver_pod(one, node_name="plain") for one in PROGRAMS), "daemon_sets": EXCLUDING},
+    ),
     ("pools", {"slices": changed_slices(pool={**POOL, "generation": 3, "resourceSliceCount": 9})}),
     ("pools", {"slices": changed_slices(pool={"name": NODE, "resourceSliceCount": 1})}),
     ("pools", {"slices": (*changed_slices(), other_driver(nodeName=NODE))}),
