@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from driver.event_reasons import EventReason
 from driver.kube.errors import Forbidden
 from driver.kube.paths import events_path
 from driver.kube.reflector import Selection
@@ -145,6 +146,9 @@ def said_lines(events: Iterable[Object], published: Mapping[str, Collection[str 
     """
     by_reason: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
     for event in events:
+        # A sick GPU is published with a taint; once that is gone, the event is out of date.
+        if event.get("reason") == EventReason.GPU_SICK.word:
+            continue
         node = str((event.get("involvedObject") or {}).get("name"))
         what, not_offered, reason = in_one_line(str(event.get("message") or "")).partition(
             " is not offered: "

@@ -157,11 +157,14 @@ def ago(seconds: float) -> str:
     return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def event(reason: str, seconds_ago: float, about: str = NODE) -> Object:
-    """A warning by the driver."""
-    metadata = {"name": f"{about}.{reason}", "namespace": "default"}
-    told = {"type": "Warning", "reason": reason, "message": "GPU 0 is not offered"}
-    when = {"lastTimestamp": ago(seconds_ago), "involvedObject": {"kind": "Node", "name": about}}
+def event(
+    reason: str, seconds_ago: float, message: str = "GPU 0 is not offered", kind: str = "Node"
+) -> Object:
+    """An event of the driver about the node, or an object of another kind."""
+    metadata = {"name": f"{NODE}.{reason}", "namespace": "default"}
+    told = {"type": "Normal" if reason == "GpuWell" else "Warning", "reason": reason, "message": message}
+    about = {"kind": "Node", "name": NODE} if kind == "Node" else {"kind": kind, "name": "c", "uid": "uid"}
+    when = {"lastTimestamp": ago(seconds_ago), "involvedObject": about}
     return {"metadata": metadata, **told, **when}
 
 

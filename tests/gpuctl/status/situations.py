@@ -235,7 +235,10 @@ def broken_pods(server: EmbeddedApiServer, _folder: Path) -> None:
 
 
 def withheld(server: EmbeddedApiServer, _folder: Path) -> None:
-    """A node publishes three of its GPUs, another one nothing; their controllers have said why."""
+    """A node publishes three of its GPUs, another one nothing; their controllers have said why.
+
+    A GPU of the latter was sick an hour ago.
+    """
     (published,) = slices()
     gone = published["spec"]["devices"].pop()
     publish(server, published)
@@ -245,6 +248,7 @@ def withheld(server: EmbeddedApiServer, _folder: Path) -> None:
         pci = device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
         message = f"GPU {pci} is not offered: {reasons[node]}"
         _tell(server, {"kind": "Node", "name": node}, "GpuWithheld", message, "gpu-dra-controller")
+    _tell(server, {"kind": "Node", "name": "node-b"}, "GpuSick", "GPU 0: XID 95", "gpu-dra-controller")
 
 
 def few_rights(server: EmbeddedApiServer, _folder: Path) -> None:

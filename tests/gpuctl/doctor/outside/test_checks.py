@@ -98,6 +98,10 @@ def unready(node_name: str) -> Object:
     return made
 
 
+def healthy(device: str) -> Object:
+    return event("GpuWell", 60, f"{device} is healthy again", "ResourceClaim")
+
+
 def mounting(path: str) -> Object:
     return pod("sees", volumes=[{"name": "host", "hostPath": {"path": path}}])
 
@@ -190,6 +194,13 @@ EXCLUDING = (
     daemon_set("mps", nodeSelector={GPU_LABEL: "true"}),
 )
 """DaemonSets of which the first two exclude every node."""
+
+LOST = "GPU 0000:1b:00.0: XID 95"
+OVER = "GPU 0000:1b:00.0: no longer true: XID 95"
+SICK = event("GpuSick", 120, f"{LOST}: reset the GPU; it gets no new pods (taint gpu.nvidia.com/xid=95)")
+CLAIM = {"metadata": {"name": "c", "uid": "uid"}}
+SICK_CLAIM = (event("GpuSick", 120, "gpu-a: XID 95; reset it; gpu-b: XID 79", "ResourceClaim"),)
+"""Faults of a node, and of a claim with two devices."""
 
 PARTS = (
     *("nodes", "slices", "classes", "claims", "pods", "daemon_sets", "deployments", "webhooks"),
@@ -294,6 +305,14 @@ ROWS: list[tuple[str, Object]] = [
     ("hidden-devices", {"pods": (mixed_pod(),), "claims": (mixed_claim(),)}),
     *((name, {"nodes": (), "slices": ()}) for name in OF_GPUS),
     ("warnings", {"events": (event("GpuWithheld", 4000),)}),
+    ("warnings", {"events": (SICK, event("GpuWell", 60, OVER))}),
+    ("warnings", {"events": (SICK, event("GpuWell", 60, "GPU 0000:1b:00.0: no longer true: XID 9"))}),
+    ("warnings", {"events": (SICK, event("GpuWell", 200, OVER))}),
+    ("warnings", {"events": SICK_CLAIM, "claims": (CLAIM,)}),
+    ("warnings", {"events": (*SICK_CLAIM, healthy("gpu-a")), "claims": (CLAIM,)}),
+    ("warnings", {"events": (*SICK_CLAIM, healthy("gpu-a"), healthy("gpu-b")), "claims": (CLAIM,)}),
+    ("warnings", {"events": SICK_CLAIM}),
+    ("warnings", {"events": (event("GpuWithheld", 90), event("GpuSick", 80), event("GpuWithheld", 60))}),
     *(("warnings", {"events": (NOT_PREPARED,), **parts}) for parts in ({}, WAITING, STARTED)),
     ("driver-pods", {"pods": (restarted(4000),)}),
     ("unasked-gpus", {"pods": by_right()}),
