@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +91,18 @@ def why_not_ready(pod: Object) -> str:
 def asks_devices(pod: Object) -> bool:
     """Whether a pod asks for devices, by claims or by extended resources."""
     return bool(pod["spec"].get("resourceClaims") or _resources(pod))
+
+
+def lacks_claim(pod: Object, claims: Container[str]) -> bool:
+    """Whether a claim of the pod was not made yet, or does not exist; ``claims`` are all, by their keys.
+
+    The scheduler does not look at such a pod, so that no condition of the pod tells of it.
+    """
+    namespace = pod["metadata"].get("namespace")
+    return any(
+        entry.claim is None or (entry.template is None and f"{namespace}/{entry.claim}" not in claims)
+        for entry in claim_entries(pod)
+    )
 
 
 def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Object]) -> WaitingPod:

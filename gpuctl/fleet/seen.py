@@ -19,6 +19,7 @@ from gpuctl.fleet.pods import (
     asks_devices,
     condition_of,
     has_ended,
+    lacks_claim,
     not_prepared,
     stuck_containers,
     why_not_ready,
@@ -122,6 +123,7 @@ class Seen:
         for event in sorted(self.not_prepared, key=event_time):
             failures.setdefault(str((event.get("involvedObject") or {}).get("uid")), []).append(event)
         waiting, starting = [], []
+        claims = {claim_key(claim) for claim in self.claims}
         unplaced: dict[str, list[str]] = {}
         for pod in filter(asks_devices, self.pending):
             placed = condition_of(pod, "PodScheduled")
@@ -129,7 +131,7 @@ class Seen:
                 events = failures.get(str(pod["metadata"].get("uid")), ())
                 if any(stuck_containers(pod)) or not_prepared(pod, events):
                     starting.append(claim_key(pod))
-            elif placed.get("reason") == "Unschedulable":
+            elif placed.get("reason") == "Unschedulable" or (not placed and lacks_claim(pod, claims)):
                 waiting.append(claim_key(pod))
             elif placed.get("reason") == "SchedulerError":
                 unplaced.setdefault(in_one_line(str(placed.get("message"))), []).append(claim_key(pod))

@@ -217,7 +217,10 @@ def broken_nodes(server: EmbeddedApiServer, _folder: Path) -> None:
 
 
 def broken_pods(server: EmbeddedApiServer, _folder: Path) -> None:
-    """Pods that cannot be prepared, have no image, are given up by the scheduler, or wait."""
+    """Pods that cannot be prepared, have no image, are given up by the scheduler, or wait.
+
+    Two wait for claims that do not exist; those of two others do, and the scheduler has yet to look at them.
+    """
     publish(server, *slices())
     asks = {"nodeName": "node-a", "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
@@ -232,6 +235,16 @@ def broken_pods(server: EmbeddedApiServer, _folder: Path) -> None:
     for number in range(7):
         _create_unplaced(server, f"train-{number}", {"nvidia.com/gpu": "1"})
     _create_unplaced(server, "web", {"cpu": "1"})
+    hold(server, "there", "gpu-0000-17-00-0")
+    made = [{"name": "gpu", "resourceClaimName": "there"}]
+    for name, entry, known in (
+        ("new-by-claim", {"resourceClaimName": "there"}, []),
+        ("new-by-template", {"resourceClaimTemplateName": "one"}, made),
+        ("a-quota-refuses-it", {"resourceClaimTemplateName": "one"}, []),
+        ("a-claim-is-missing", {"resourceClaimName": "nowhere"}, []),
+    ):
+        asks = {"resourceClaims": [{"name": "gpu", **entry}]}
+        create_pod(server, name, asks, {"phase": "Pending", "resourceClaimStatuses": known})
 
 
 def withheld(server: EmbeddedApiServer, _folder: Path) -> None:
