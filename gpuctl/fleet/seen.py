@@ -42,10 +42,17 @@ SELECTIONS = {
     # Only these fields of events can be selected by. The controller reports about its Node in this namespace.
     "not_prepared": Selection("/api/v1/events", {"reason": NOT_PREPARED}, {}),
     "said": Selection(events_path("default"), {"reportingComponent": _CONTROLLER, "type": "Warning"}, {}),
+    "cordoned": Selection("/api/v1/nodes", {"spec.unschedulable": "true"}, {}),
 }
 """What is read, by the fields of ``Seen``."""
 
-OPTIONAL = {"pending": "pods", "driver_pods": "pods", "not_prepared": "events", "said": "events"}
+OPTIONAL = {
+    "pending": "pods",
+    "driver_pods": "pods",
+    "not_prepared": "events",
+    "said": "events",
+    "cordoned": "nodes",
+}
 """What not every user may read, with the name of the kind."""
 
 _MOST_NAMED = 5
@@ -57,6 +64,7 @@ class Seen:
 
     ``pending`` are the pods of this phase, ``driver_pods`` those of the driver. ``not_prepared`` are the
     kubelets' events about pods whose claims cannot be prepared, ``said`` the controllers' warnings.
+    ``cordoned`` are Nodes.
     """
 
     slices: Sequence[Object] = ()
@@ -65,6 +73,7 @@ class Seen:
     driver_pods: Sequence[Object] = ()
     not_prepared: Sequence[Object] = ()
     said: Sequence[Object] = ()
+    cordoned: Sequence[Object] = ()
     unread: tuple[str, ...] = ()
 
     @classmethod
@@ -98,6 +107,14 @@ class Seen:
             *troubles,
             *self._of_pods(),
         ]
+
+    def told(self, nodes: Sequence[NodeView]) -> list[str]:
+        """The problems, and which of these nodes are cordoned, which is no fault."""
+        names = {one["metadata"]["name"] for one in self.cordoned}
+        found = [one.name for one in nodes if one.gpus and one.name in names]
+        what = "is cordoned: its" if len(found) == 1 else "are cordoned: their"
+        told = [f"{some_of(found, _MOST_NAMED)} {what} free devices get no new pods"] if found else []
+        return [*self.problems(nodes), *told]
 
     def _of_driver(self, known: Collection[str]) -> Iterator[str]:
         """What is wrong with the driver's pods; ``known`` are the nodes that publish GPUs, or should."""

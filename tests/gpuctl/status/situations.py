@@ -264,10 +264,18 @@ def withheld(server: EmbeddedApiServer, _folder: Path) -> None:
     _tell(server, {"kind": "Node", "name": "node-b"}, "GpuSick", "GPU 0: XID 95", "gpu-dra-controller")
 
 
+def cordoned(server: EmbeddedApiServer, _folder: Path) -> None:
+    """Two nodes with GPUs are cordoned, and one without."""
+    for node in ("node-a", "node-b", "node-c"):
+        publish(server, *slices(node))
+    for node, closed in (("node-a", True), ("node-b", True), ("node-c", False), ("plain", True)):
+        server.create("/api/v1/nodes", {"metadata": {"name": node}, "spec": {"unschedulable": closed}})
+
+
 def few_rights(server: EmbeddedApiServer, _folder: Path) -> None:
-    """This user may read neither pods nor events."""
+    """This user may read neither nodes, pods nor events."""
     publish(server, *slices())
-    for path in ("/api/v1/pods", "/api/v1/namespaces/default/events"):
+    for path in ("/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/default/events"):
         server.fail("list", path, code=403, times=ALWAYS)
 
 
@@ -309,6 +317,7 @@ SITUATIONS: Mapping[Situation, tuple[str, ...]] = {
     withheld: ("", "node-b"),
     deleted_claim: ("",),
     few_rights: ("",),
+    cordoned: ("", "node-b", "node-c"),
     in_a_rack: ("",),
 }
 """What ``status`` is asked in each situation."""
