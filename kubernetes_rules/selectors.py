@@ -101,6 +101,25 @@ def has_what_pod_asks(node: Node, spec: Json) -> bool:
         return False
 
 
+def exclusion(spec: Json, node: Node) -> str:
+    """What of a pod's spec keeps the pod from a node: its ``nodeSelector`` or its required node affinity.
+
+    Empty if neither does; both must be well-formed.
+    """
+    missing = missing_node_label(spec.get("nodeSelector") or {}, node)
+    if missing:
+        return f"nodeSelector {missing[0]}={missing[1]}"
+    if has_what_pod_asks(node, spec):
+        return ""
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    parts = [
+        [*(one.get("matchExpressions") or ()), *(one.get("matchFields") or ())]
+        for one in _node_terms(required)
+    ]
+    texts = (label_selector_text({"matchExpressions": one}) for one in parts)
+    return f"required node affinity {' or '.join(texts)}"
+
+
 def label_requirement_holds(requirement: Json, labels: Mapping[str, str]) -> bool:
     """Whether labels meet a well-formed requirement: ``key``, ``operator`` (In, Exists, ...) and ``values``.
 
@@ -212,13 +231,14 @@ def label_selector_matches(selector: Json, labels: Mapping[str, str]) -> bool:
 
 
 def label_selector_text(selector: Json | None) -> str:
-    """A well-formed label selector as apimachinery prints it: ``a=b,c in (d,e),!f``; sorted by key."""
+    """A well-formed label selector as apimachinery prints it: ``a=b,c in (d,e),!f,g>1``; sorted by key."""
     if selector is None:
         return ""
     terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
     for one in selector.get("matchExpressions") or ():
         key, values = one["key"], ",".join(sorted(one.get("values") or ()))
         texts = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})"}
+        texts |= {"Gt": f"{key}>{values}", "Lt": f"{key}<{values}"}
         terms.append((key, {**texts, "Exists": key, "DoesNotExist": f"!{key}"}[one["operator"]]))
     return ",".join(text for _, text in sorted(terms, key=lambda term: term[0]))
 

@@ -71,13 +71,16 @@ def _inside_pod(
     seen: ClusterSeen, node: str, offers: tuple[str, ...], kubeconfig: Path | None, context: str | None
 ) -> tuple[Result, ...]:
     from gpuctl.cli.unread import Unread
+    from gpuctl.doctor.outside.publishing import CORRECT_DAEMON_SET, excluding
     from gpuctl.doctor.pod_exec import plugin_pod, run_in_pod
 
     place = f"node/{node}"
     target = plugin_pod(seen.pods, node)
     if isinstance(target, Unread):
+        kept_away = excluding(seen, node)
         way_out = "check that the plugin's pod runs there, or run `gpuctl doctor --local` on the node"
-        return (Result(place, "inside", "warn", target.why, way_out),)
+        way_out = CORRECT_DAEMON_SET if kept_away else way_out
+        return (Result(place, "inside", "warn", target.why, way_out, tuple(kept_away)),)
     try:
         # The pod's account may not read ConfigMaps, so --offers hands over what the node configuration says.
         words = ("doctor", "--local", "-o", "json", *(("--offers", ",".join(offers)) if offers else ()))

@@ -127,7 +127,7 @@ def follow(
             if seen is None:  # a first list has not come yet
                 continue
             views = fleet.read(seen.slices, seen.claims)
-            states, found = [view.state for view in views], seen.problems(views)
+            states, found = [view.state for view in views], seen.told(views)
             now = states, found, clique_states(seen.slices, seen.claims)
             if now != (nodes, problems, cliques):
                 tell(*now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from kubernetes_rules.pod_claims import claim_entries, class_of, extended_claim,
 
 Object = Mapping[str, Any]
 
-_ENDED = frozenset({"Succeeded", "Failed"})
 _STUCK = frozenset(
     {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "InvalidImageName"}
     | {"ErrImageNeverPull", "CreateContainerError", "RunContainerError"}
@@ -73,12 +72,17 @@ def stuck_containers(pod: Object) -> Iterator[str]:
             yield f"{status['name']}: {waiting['reason']} {words}".rstrip()
 
 
+def has_ended(pod: Object) -> bool:
+    """Whether all containers of a pod have ended for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def why_not_ready(pod: Object) -> str:
     """Why a pod that should run is not ready; empty if it is, has ended, or is ending."""
     phase = str((pod.get("status") or {}).get("phase") or "Pending")
     ready = condition_of(pod, "Ready")
     is_ready = ready.get("status", "True" if phase == "Running" else "False") == "True"
-    if phase in _ENDED or is_ready or pod["metadata"].get("deletionTimestamp"):
+    if has_ended(pod) or is_ready or pod["metadata"].get("deletionTimestamp"):
         return ""
     said = ready.get("message") or condition_of(pod, "PodScheduled").get("message")
     return next(stuck_containers(pod), "") or in_one_line(str(said or phase))[:_MESSAGE_CHARACTERS]
@@ -87,6 +91,18 @@ def why_not_ready(pod: Object) -> str:
 def asks_devices(pod: Object) -> bool:
     """Whether a pod asks for devices, by claims or by extended resources."""
     return bool(pod["spec"].get("resourceClaims") or _resources(pod))
+
+
+def lacks_claim(pod: Object, claims: Container[str]) -> bool:
+    """Whether a claim of the pod was not made yet, or does not exist; ``claims`` are all, by their keys.
+
+    The scheduler does not look at such a pod, so that no condition of the pod tells of it.
+    """
+    namespace = pod["metadata"].get("namespace")
+    return any(
+        entry.claim is None or (entry.template is None and f"{namespace}/{entry.claim}" not in claims)
+        for entry in claim_entries(pod)
+    )
 
 
 def waiting_pod(pod: Object, claims: Mapping[str, Object], classes: Iterable[Object]) -> WaitingPod:
@@ -135,11 +151,7 @@ def orphans(pods: Iterable[Object], claims: Iterable[Object]) -> tuple[str, ...]
         for claim in claims
         for user in (claim.get("status") or {}).get("reservedFor") or ()
     }
-    placed = (
-        pod
-        for pod in pods
-        if pod["spec"].get("nodeName") and (pod.get("status") or {}).get("phase") not in _ENDED
-    )
+    placed = (pod for pod in pods if pod["spec"].get("nodeName") and not has_ended(pod))
     found = [
         f"pod {claim_key(pod)} on {pod['spec']['nodeName']} has devices from claim {name}, which is deleted"
         for pod in placed

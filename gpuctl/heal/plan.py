@@ -170,7 +170,8 @@ class Heal:
         yield ""
         if self.remedy == "reboot":
             yield "a reset does not help: the machine needs a restart, which you have to do:"
-            yield f"  kubectl drain {self.node} --ignore-daemonsets, restart it, kubectl uncordon {self.node}"
+            yield f"  kubectl drain {self.node} --ignore-daemonsets --delete-emptydir-data"
+            yield f"  restart it, then kubectl uncordon {self.node}"
         elif self.remedy != "reset":
             yield "a reset does not help: the lines above say what does"
         else:

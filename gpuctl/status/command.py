@@ -73,28 +73,28 @@ def status(
         for one in clique_states(seen.slices, seen.claims)
         if not names or not set(names).isdisjoint(one.nodes)
     )
-    states, problems = [one.state for one in views], seen.problems(views)
+    states, told = [one.state for one in views], seen.told(views)
     lost = _orphans(view, states, seen)
     form = Form(by_node=bool(watch or names or output == "wide"), wide=output == "wide")
 
     def show(shown: Sequence[NodeState], wrong: Sequence[str], racks: Sequence[CliqueState]) -> None:
-        told = (*lost, *wrong)
-        data = document("GpuStatus", GpuStatus(tuple(shown), told, tuple(seen.unread), tuple(racks)))
+        lines = (*lost, *wrong)
+        data = document("GpuStatus", GpuStatus(tuple(shown), lines, tuple(seen.unread), tuple(racks)))
         emit(
             output,
             data,
-            lambda: picture(views, told, seen.unread, form, racks),
+            lambda: picture(views, lines, seen.unread, form, racks),
             lambda: (f"node/{node.name}" for node in shown),
         )
 
-    show(states, problems, cliques)
+    show(states, told, cliques)
     if watch:
         from gpuctl.fleet.follow import follow
 
-        news = News(states, problems, form)
+        news = News(states, told, form)
         tell = show if output in ("json", "yaml", "name") else news.tell
-        follow(client, states, problems, cliques, tell)
-    if problems or any(node.is_amiss for node in states):
+        follow(client, states, told, cliques, tell)
+    if seen.problems(views) or any(node.is_amiss for node in states):
         exit_amiss()
 
 

@@ -43,7 +43,7 @@ def watch_live(
     fleet = Fleet()
     first = Seen.read(view)
     views = fleet.read(first.slices, first.claims)
-    problems = first.problems(views)
+    problems = first.told(views)
     drawn: object = None
     drawn_at = clock() - _LEAST_SECONDS
     with ClusterWatch(client) as followed, _waking_signals(followed.wake):
@@ -58,7 +58,7 @@ def watch_live(
                     seen = followed.snapshot()
                     if seen is not None:
                         views = fleet.read(seen.slices, seen.claims)
-                        problems = seen.problems(views)
+                        problems = seen.told(views)
                     size = console.size = _size(console)
                     note = watch_error_text(broken[-1]) if broken else ""
                     picture = live_picture(views, size.width, size.height, note, problems)

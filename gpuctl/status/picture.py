@@ -27,7 +27,7 @@ class GpuStatus:
 
     nodes: tuple[NodeState, ...]
     problems: tuple[str, ...]
-    """What is wrong that no node shows, a sentence each."""
+    """What is wrong that no node shows, and which nodes are cordoned, a sentence each."""
     unread: tuple[str, ...]
     """What this user may not read, and is therefore not checked."""
     cliques: tuple[CliqueState, ...]

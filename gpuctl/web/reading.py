@@ -14,7 +14,6 @@ from typing import Any, Generic, TypeVar
 
 from driver.errors import ApiError
 from driver.kube.client import KubeClient
-from driver.kube.errors import Forbidden
 from driver.process.log import get_logger
 from gpuctl.cli.cluster import DRA, ClusterView
 from gpuctl.cli.failures import error_text
@@ -118,7 +117,7 @@ class Lists(ClusterView):
 
     def listed(self, path: str, **params: str) -> list[Object]:
         """As of ClusterView."""
-        if path not in _SHARED:
+        if params or path not in _SHARED:
             return super().listed(path, **params)
         if path not in self._kept:
             self._kept[path] = super().listed(path, **params)
@@ -172,12 +171,8 @@ class Readings:
         lists = Lists(self._client)
         seen = Seen.read(lists)
         classes = lists.classes()
-        unread, nodes = list(seen.unread), []
-        try:
-            nodes = lists.nodes()
-        except Forbidden:
-            unread.append("nodes")
-        return Reading(view_of(at, seen, nodes, classes, unread, self._fleet, self._classes), lists)
+        nodes = [] if "nodes" in seen.unread else lists.nodes()
+        return Reading(view_of(at, seen, nodes, classes, seen.unread, self._fleet, self._classes), lists)
 
     def _explain(self, namespace: str, name: str) -> Explanation | None:
         reading = self.cluster.value

@@ -19,6 +19,9 @@ PROGRAMS: dict[str, Program] = {
     "gpu-dra-preemptor": "preemptor",
     "gpu-dra-webhook": "webhook",
 }
+ON_NODES = frozenset({"controller", "kubeletplugin", "mps"})
+"""The programs that DaemonSets run on the nodes with GPUs."""
+
 _MODULES: dict[str, Program] = {
     "controller": "controller",
     "kubeletplugin": "kubeletplugin",

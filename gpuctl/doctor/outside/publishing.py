@@ -9,14 +9,21 @@ from driver.devices.names import DRIVER_NAME, pool_name
 from gpuctl.cli.cluster import Object
 from gpuctl.cli.unread import items_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, warn
-from gpuctl.doctor.outside.programs import programs_of
-from gpuctl.doctor.outside.seen import ClusterSeen, name_of
+from gpuctl.doctor.outside.programs import ON_NODES, Program, programs_of, workload_programs
+from gpuctl.doctor.outside.seen import ClusterSeen, name_of, namespace_of
 from gpuctl.fleet.devices import meaning, taints_of
 from gpuctl.fleet.holders import allocated, node_of_pool
-from gpuctl.fleet.pods import why_not_ready
+from gpuctl.fleet.pods import has_ended, why_not_ready
 from kubernetes_rules.pool_generations import is_complete, newest_slices
+from kubernetes_rules.selectors import exclusion, read_node
 
 NO_SLICES = "this driver has no slices"
+CORRECT_DAEMON_SET = (
+    "correct the DaemonSet or the node's labels, or put the value into the chart's values: `helm upgrade` "
+    "leaves alone what was added by hand"
+)
+"""What to do where a DaemonSet excludes a node."""
+
 LABELS = (
     "nvidia.com/gpu.present",
     "feature.node.kubernetes.io/pci-10de.present",
@@ -60,16 +67,22 @@ def _published(seen: ClusterSeen) -> Finding:
     exist or has no plugin; warns about nodes with the plugin but no label.
     """
     require(seen.slices)
-    nodes, publishing, with_plugin = require(seen.nodes), publishing_nodes(seen), _nodes_with_plugin(seen)
+    nodes, publishing = require(seen.nodes), publishing_nodes(seen)
+    with_plugin = _nodes_with("kubeletplugin", seen)
     should: defaultdict[str, list[str]] = defaultdict(list)
     for name, why in _should_publish(seen, nodes):
         if name not in publishing:
             should[name].append(why)
     if should:
+        kept_away = {name: excluding(seen, name) for name in should}
         return fail(
             f"{counted(len(should), 'node publishes', 'nodes publish')} nothing, but should",
-            "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`",
-            [f"{name}: {', '.join(dict.fromkeys(reasons))}" for name, reasons in sorted(should.items())],
+            f"{CORRECT_DAEMON_SET}; else " * any(kept_away.values())
+            + "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`",
+            [
+                f"{name}: {', '.join(dict.fromkeys((*reasons, *kept_away[name])))}"
+                for name, reasons in sorted(should.items())
+            ],
         )
     if not publishing:
         return fail(
@@ -82,12 +95,14 @@ def _published(seen: ClusterSeen) -> Finding:
     # Without any pod of the plugin it may run outside of pods.
     left = dict.fromkeys(publishing - with_plugin if with_plugin else (), "no plugin runs there") | left
     if left:
+        kept_away = {name: excluding(seen, name) for name in left}
+        again = "let the driver's DaemonSets run there again (labels, taints, nodeSelector)"
         return fail(
             f"{counted(len(left), 'node')} with slices, where nobody can give pods their GPUs",
-            "let the driver's DaemonSets run there again (labels, taints, nodeSelector), or delete the "
+            f"{CORRECT_DAEMON_SET if any(kept_away.values()) else again}; or delete the "
             f"slices: kubectl delete resourceslices --field-selector spec.driver={DRIVER_NAME},"
             "spec.nodeName=NODE",
-            [f"{name}: {why}" for name, why in sorted(left.items())],
+            [f"{name}: {', '.join((why, *kept_away[name]))}" for name, why in sorted(left.items())],
         )
     idle = sorted(with_plugin - publishing)
     if idle:
@@ -99,23 +114,38 @@ def _published(seen: ClusterSeen) -> Finding:
     return ok(f"{counted(len(publishing), 'node publishes GPUs', 'nodes publish GPUs')}")
 
 
+def excluding(seen: ClusterSeen, node: str) -> list[str]:
+    """What keeps the driver's DaemonSets from a node, by their nodeSelector or required node affinity."""
+    return [
+        f"DaemonSet {namespace_of(one)}/{name_of(one)} excludes it: {why}"
+        for stored in items_of(seen.nodes)
+        if name_of(stored) == node
+        for one in items_of(seen.daemon_sets)
+        if workload_programs(one) and (why := exclusion(one["spec"]["template"]["spec"], read_node(stored)))
+    ]
+
+
 def _should_publish(seen: ClusterSeen, nodes: Iterable[Object]) -> Iterator[tuple[str, str]]:
     """The nodes that are known to have GPUs, each with how that is known."""
     yield from ((name_of(node), "it has a GPU label") for node in nodes if has_gpu_label(node))
+    with_controller = _nodes_with("controller", seen)
     for pod in items_of(seen.pods):
+        node, programs = pod["spec"].get("nodeName"), programs_of(pod["spec"])
         # On a node without a GPU the controller is ready.
-        if "controller" in programs_of(pod["spec"]) and (why := why_not_ready(pod)):
-            yield str(pod["spec"].get("nodeName") or "no node"), f"its controller is not ready ({why})"
+        if "controller" in programs and (why := why_not_ready(pod)):
+            yield str(node or "no node"), f"its controller is not ready ({why})"
+        elif node and programs.keys() & ON_NODES and node not in with_controller and not has_ended(pod):
+            yield str(node), f"gpu-dra-{next(iter(programs))} runs there without gpu-dra-controller"
     for claim in items_of(seen.claims):
         for held in allocated(claim):
             yield node_of_pool(held.pool), f"claim {held.claim} has a device there"
 
 
-def _nodes_with_plugin(seen: ClusterSeen) -> set[str]:
+def _nodes_with(program: Program, seen: ClusterSeen) -> set[str]:
     return {
         str(pod["spec"]["nodeName"])
         for pod in items_of(seen.pods)
-        if pod["spec"].get("nodeName") and "kubeletplugin" in programs_of(pod["spec"])
+        if pod["spec"].get("nodeName") and program in programs_of(pod["spec"]) and not has_ended(pod)
     }
 
 

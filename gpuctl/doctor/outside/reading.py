@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from driver.devices.names import DRIVER_NAME
 from driver.errors import ConfigError
+from driver.event_reasons import EventReason
 from driver.kube.client import KubeClient
 from driver.policy.config import parse_file
 from driver.policy.rules import NodeConfig
@@ -76,8 +77,11 @@ def look_at_cluster(client: KubeClient, node: str | None) -> ClusterSeen:
         ),
         # The API server filters by these fields itself: a cluster may have very many events.
         events=_together(
-            _listed(view, "/api/v1/events", fieldSelector=f"reportingComponent={one},type=Warning")
-            for one in COMPONENTS
+            _listed(view, "/api/v1/events", fieldSelector=one)
+            for one in (
+                *(f"reportingComponent={one},type=Warning" for one in COMPONENTS),
+                f"reason={EventReason.GPU_WELL.word}",
+            )
         ),
         webhook_answer=_webhook_answer(client, webhooks),
         now=time.time(),

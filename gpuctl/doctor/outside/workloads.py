@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+from driver.event_reasons import EventReason
 from gpuctl.cli.cluster import Object, event_time
-from gpuctl.cli.unread import Unread, items_of
+from gpuctl.cli.unread import Listed, Unread, items_of
 from gpuctl.doctor.check import Finding, check, counted, fail, ok, require, warn
 from gpuctl.doctor.outside.programs import ours, programs_of, workload_programs
 from gpuctl.doctor.outside.publishing import own_slices, publishing_nodes
@@ -139,19 +140,26 @@ def _ended_lately(status: Object, now: float) -> str:
 def _warnings(seen: ClusterSeen) -> Finding:
     """Warning events of the driver's processes within the last hour.
 
-    Never fails; warns about each, but not about a prepare that was done meanwhile, or that nobody waits for.
+    Never fails; warns about each, but not about a fault or a prepare that is over, an object that is gone, or
+    a claim that nobody waits for.
     """
-    events = sorted(require(seen.events), key=event_time)
-    # Sorted by time: a later event about the same thing replaces an earlier one.
+    listed = require(seen.events)
+    ends = [one for one in listed if one.get("reason") == EventReason.GPU_WELL.word]
+    listable = {"Pod": seen.pods, "ResourceClaim": seen.claims}
+    there = {kind: _uids(one) for kind, one in listable.items() if not isinstance(one, Unread)}
     newest: dict[tuple[str, str], str] = {}
-    for one in events:
+    for one in sorted(listed, key=event_time, reverse=True):
         when = _seconds(event_time(one))
-        if when is None or seen.now - when > RECENT_SECONDS or _is_past(one, seen):
+        if one.get("type") != "Warning" or when is None or seen.now - when > RECENT_SECONDS:
+            continue
+        is_over = one.get("reason") == EventReason.GPU_SICK.word and _is_over(one, ends)
+        kind, _, _, uid = _about(one)
+        if is_over or _is_past(one, seen) or (kind in there and uid not in there[kind]):
             continue
         about = one.get("involvedObject") or {}
         place = "/".join(filter(None, (about.get("namespace"), about.get("name"))))
         words = " ".join(str(one.get("message") or "").split())[:_SHOWN_CHARACTERS]
-        newest[str(one.get("reason")), place] = f"{place}: {one.get('reason')}: {words}"
+        newest.setdefault((str(one.get("reason")), place), f"{place}: {one.get('reason')}: {words}")
     if not newest:
         return ok("the driver's processes reported nothing within the last hour that is not over")
     return warn(
@@ -174,6 +182,35 @@ def _is_past(event: Object, seen: ClusterSeen) -> bool:
     }
     waiting = (one for one in seen.pods if (one.get("status") or {}).get("phase", "Pending") == "Pending")
     return isinstance(seen.claims, tuple) and not any(one["metadata"].get("uid") in users for one in waiting)
+
+
+def _uids(objects: Listed) -> set[str | None]:
+    """The UIDs of these objects, and None, which an event has that does not say what it is about."""
+    return {None, *(one["metadata"].get("uid") for one in items_of(objects))}
+
+
+def _about(event: Object) -> tuple[str | None, ...]:
+    about = event.get("involvedObject") or {}
+    return tuple(about.get(name) for name in ("kind", "namespace", "name", "uid"))
+
+
+def _is_over(sick: Object, ends: Iterable[Object]) -> bool:
+    """Whether the faults that an event GpuSick tells of are over, as later events about its object say."""
+    said = str(sick.get("message"))
+    ended = [
+        str(one.get("message"))
+        for one in ends
+        if _about(one) == _about(sick) and event_time(one) > event_time(sick)
+    ]
+    # On a Node: `GPU PCI: FAULT; ...`, then `GPU PCI: no longer true: FAULT`.
+    faults = [text.replace("no longer true: ", "", 1) for text in ended]
+    if said.startswith(tuple(f"{fault}{end}" for fault in faults for end in ":;")):
+        return True
+    # On a claim or a pod: `DEVICE: FAULT; DEVICE: FAULT`, then `DEVICE is healthy again`.
+    well = {part.removesuffix(" is healthy again") for text in ended for part in text.split("; ")}
+    # A fault may contain a semicolon, the name of a device no blank.
+    devices = {name for part in said.split("; ") if " " not in (name := part.partition(": ")[0])}
+    return bool(devices) and devices <= well
 
 
 def _seconds(time: str) -> float | None:

@@ -125,12 +125,12 @@ def status_of(restarts: int = 0, **state: Any) -> Object:
     return {"name": "driver", "ready": not state, "restartCount": restarts, "state": state or {"running": {}}}
 
 
-def daemon_set(program: str, ready: int = 1, namespace: str = NAMESPACE) -> Object:
-    """A DaemonSet of the driver that is wanted on one node."""
+def daemon_set(program: str, ready: int = 1, namespace: str = NAMESPACE, **placed: Object) -> Object:
+    """A DaemonSet of the driver that is wanted on one node; ``placed`` are fields of its pods' spec."""
     return {
         "kind": "DaemonSet",
         "metadata": {"name": f"gpu-dra-{program}", "namespace": namespace},
-        "spec": {"template": {"spec": _pod_spec(program)}},
+        "spec": {"template": {"spec": {**_pod_spec(program), **placed}}},
         "status": {"desiredNumberScheduled": 1, "numberReady": ready},
     }
 
@@ -157,11 +157,14 @@ def ago(seconds: float) -> str:
     return datetime.fromtimestamp(NOW - seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def event(reason: str, seconds_ago: float, about: str = NODE) -> Object:
-    """A warning by the driver."""
-    metadata = {"name": f"{about}.{reason}", "namespace": "default"}
-    told = {"type": "Warning", "reason": reason, "message": "GPU 0 is not offered"}
-    when = {"lastTimestamp": ago(seconds_ago), "involvedObject": {"kind": "Node", "name": about}}
+def event(
+    reason: str, seconds_ago: float, message: str = "GPU 0 is not offered", kind: str = "Node"
+) -> Object:
+    """An event of the driver about the node, or an object of another kind."""
+    metadata = {"name": f"{NODE}.{reason}", "namespace": "default"}
+    told = {"type": "Normal" if reason == "GpuWell" else "Warning", "reason": reason, "message": message}
+    about = {"kind": "Node", "name": NODE} if kind == "Node" else {"kind": kind, "name": "c", "uid": "uid"}
+    when = {"lastTimestamp": ago(seconds_ago), "involvedObject": about}
     return {"metadata": metadata, **told, **when}
 
 

@@ -16,7 +16,7 @@ from gpuctl.doctor.outside.checks import OUTSIDE
 from gpuctl.doctor.report import picture, problems
 from tests.clusters import PACKAGE_ROOT, ApiClient, EmbeddedApiServer, commands, plan_node
 from tests.gpuctl.approved import approve
-from tests.gpuctl.doctor.clusters import NODE, driver_pod, node, run_pod, well_cluster
+from tests.gpuctl.doctor.clusters import NODE, daemon_set, driver_pod, node, run_pod, well_cluster
 from tests.gpuctl.doctor.nodes import well_node
 from tests.gpuctl.doctor.programs import FakeKubectl
 from tests.gpuctl.documents import read_document
@@ -116,6 +116,14 @@ def test_a_node_that_cannot_be_looked_at_is_a_warning(
 
     monkeypatch.setenv("PATH", str(tmp_path))
     told = [inside()]
+    excluding = daemon_set("kubeletplugin", nodeSelector={"pool": "train"})
+    labels = {"name": "x"}
+    excluding["spec"] |= {"selector": {"matchLabels": labels}}
+    excluding["spec"]["template"]["metadata"] = {"labels": labels}
+    cluster.server.create(
+        "/apis/apps/v1/namespaces/default/daemonsets", {**excluding, "metadata": {"name": "x"}}
+    )
+    told.append(inside())
     run_pod(cluster.server, driver_pod("kubeletplugin"))
     told.append(inside())
     refusing = ["/bin/sh", "-c", "echo 'error: forbidden: pods/exec' >&2; exit 1"]

@@ -195,19 +195,32 @@ def without_partitions(server: EmbeddedApiServer, folder: Path) -> None:
 
 
 def broken_nodes(server: EmbeddedApiServer, _folder: Path) -> None:
-    """Of three nodes the plugin is gone from two, and so are their slices; a claim has a device of one."""
+    """The plugin is gone from three nodes, and so are their slices; a claim has a device of one of them.
+
+    On another one only the MPS supervisor is left. The controller of a node without GPUs is ready.
+    """
     publish(server, *slices())
     hold(server, "train", "gpu-0000-17-00-0", node="node-b")
     why = "containers with unready status: [controller]"
-    for node, ready in (("node-a", "True"), ("node-b", "False"), ("node-c", "False")):
+    for node, program, ready in (
+        ("node-a", "controller", "True"),
+        ("node-b", "controller", "False"),
+        ("node-c", "controller", "False"),
+        ("node-d", "mps", "True"),
+        ("plain", "controller", "True"),
+        ("plain", "mps", "True"),
+    ):
         condition = {"type": "Ready", "status": ready, "message": why}
         status = {"phase": "Running", "conditions": [condition]}
-        label = {"app.kubernetes.io/part-of": "gpu-dra"}
-        create_pod(server, f"controller-{node}", {"nodeName": node}, status, **label)
+        label = {"app.kubernetes.io/part-of": "gpu-dra", "app.kubernetes.io/name": f"gpu-dra-{program}"}
+        create_pod(server, f"{program}-{node}", {"nodeName": node}, status, **label)
 
 
 def broken_pods(server: EmbeddedApiServer, _folder: Path) -> None:
-    """Pods that cannot be prepared, have no image, are given up by the scheduler, or wait."""
+    """Pods that cannot be prepared, have no image, are given up by the scheduler, or wait.
+
+    Two wait for claims that do not exist; those of two others do, and the scheduler has yet to look at them.
+    """
     publish(server, *slices())
     asks = {"nodeName": "node-a", "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}]}
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
@@ -222,10 +235,23 @@ def broken_pods(server: EmbeddedApiServer, _folder: Path) -> None:
     for number in range(7):
         _create_unplaced(server, f"train-{number}", {"nvidia.com/gpu": "1"})
     _create_unplaced(server, "web", {"cpu": "1"})
+    hold(server, "there", "gpu-0000-17-00-0")
+    made = [{"name": "gpu", "resourceClaimName": "there"}]
+    for name, entry, known in (
+        ("new-by-claim", {"resourceClaimName": "there"}, []),
+        ("new-by-template", {"resourceClaimTemplateName": "one"}, made),
+        ("a-quota-refuses-it", {"resourceClaimTemplateName": "one"}, []),
+        ("a-claim-is-missing", {"resourceClaimName": "nowhere"}, []),
+    ):
+        asks = {"resourceClaims": [{"name": "gpu", **entry}]}
+        create_pod(server, name, asks, {"phase": "Pending", "resourceClaimStatuses": known})
 
 
 def withheld(server: EmbeddedApiServer, _folder: Path) -> None:
-    """A node publishes three of its GPUs, another one nothing; their controllers have said why."""
+    """A node publishes three of its GPUs, another one nothing; their controllers have said why.
+
+    A GPU of the latter was sick an hour ago.
+    """
     (published,) = slices()
     gone = published["spec"]["devices"].pop()
     publish(server, published)
@@ -235,12 +261,21 @@ def withheld(server: EmbeddedApiServer, _folder: Path) -> None:
         pci = device["attributes"]["resource.kubernetes.io/pciBusID"]["string"]
         message = f"GPU {pci} is not offered: {reasons[node]}"
         _tell(server, {"kind": "Node", "name": node}, "GpuWithheld", message, "gpu-dra-controller")
+    _tell(server, {"kind": "Node", "name": "node-b"}, "GpuSick", "GPU 0: XID 95", "gpu-dra-controller")
+
+
+def cordoned(server: EmbeddedApiServer, _folder: Path) -> None:
+    """Two nodes with GPUs are cordoned, and one without."""
+    for node in ("node-a", "node-b", "node-c"):
+        publish(server, *slices(node))
+    for node, closed in (("node-a", True), ("node-b", True), ("node-c", False), ("plain", True)):
+        server.create("/api/v1/nodes", {"metadata": {"name": node}, "spec": {"unschedulable": closed}})
 
 
 def few_rights(server: EmbeddedApiServer, _folder: Path) -> None:
-    """This user may read neither pods nor events."""
+    """This user may read neither nodes, pods nor events."""
     publish(server, *slices())
-    for path in ("/api/v1/pods", "/api/v1/namespaces/default/events"):
+    for path in ("/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/default/events"):
         server.fail("list", path, code=403, times=ALWAYS)
 
 
@@ -282,6 +317,7 @@ SITUATIONS: Mapping[Situation, tuple[str, ...]] = {
     withheld: ("", "node-b"),
     deleted_claim: ("",),
     few_rights: ("",),
+    cordoned: ("", "node-b", "node-c"),
     in_a_rack: ("",),
 }
 """What ``status`` is asked in each situation."""

@@ -13,9 +13,11 @@ from tests.gpuctl.doctor.clusters import (
     AUTHORITY,
     DAY_SECONDS,
     DAYS_LEFT,
+    GPU_LABEL,
     INSISTING,
     NODE,
     NOW,
+    PROGRAMS,
     ago,
     daemon_set,
     device_class,
@@ -96,6 +98,10 @@ def unready(node_name: str) -> Object:
     return made
 
 
+def healthy(device: str) -> Object:
+    return event("GpuWell", 60, f"{device} is healthy again", "ResourceClaim")
+
+
 def mounting(path: str) -> Object:
     return pod("sees", volumes=[{"name": "host", "hostPath": {"path": path}}])
 
@@ -168,6 +174,34 @@ WAITING, STARTED = (
 )
 """A claim whose pod waits for it, or has started."""
 
+ONLY_OTHERS = [
+    {"matchExpressions": [{"key": "gpu-dra", "operator": "In", "values": ["yes"]}]},
+    {
+        "matchExpressions": [{"key": "gpus", "operator": "Gt", "values": ["4"]}],
+        "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-c"]}],
+    },
+]
+EXCLUDING = (
+    daemon_set("controller", nodeSelector={"pool": "train"}),
+    daemon_set(
+        "kubeletplugin",
+        affinity={
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": ONLY_OTHERS}
+            }
+        },
+    ),
+    daemon_set("mps", nodeSelector={GPU_LABEL: "true"}),
+)
+"""DaemonSets of which the first two exclude every node."""
+
+LOST = "GPU 0000:1b:00.0: XID 95"
+OVER = "GPU 0000:1b:00.0: no longer true: XID 95"
+SICK = event("GpuSick", 120, f"{LOST}: reset the GPU; it gets no new pods (taint gpu.nvidia.com/xid=95)")
+CLAIM = {"metadata": {"name": "c", "uid": "uid"}}
+SICK_CLAIM = (event("GpuSick", 120, "gpu-a: XID 95; reset it; gpu-b: XID 79", "ResourceClaim"),)
+"""Faults of a node, and of a claim with two devices."""
+
 PARTS = (
     *("nodes", "slices", "classes", "claims", "pods", "daemon_sets", "deployments", "webhooks"),
     *("webhook_answer", "dropped_fields", "policies", "bindings", "events"),
@@ -204,8 +238,17 @@ ROWS: list[tuple[str, Object]] = [
     ("published", {"nodes": (), "slices": ()}),
     ("published", {"pods": (unready("node-b"),)}),
     ("published", {"claims": (HELD_ELSEWHERE,)}),
-    ("published", {"pods": (driver_pod("kubeletplugin"), driver_pod("kubeletplugin", node_name="plain"))}),
-    ("published", {"pods": (driver_pod("kubeletplugin", node_name="plain"),)}),
+    ("published", {"pods": (*map(driver_pod, PROGRAMS), driver_pod("mps", node_name="node-b"))}),
+    (
+        "published",
+        {"pods": (*map(driver_pod, PROGRAMS), *(driver_pod(one, node_name="plain") for one in PROGRAMS))},
+    ),
+    ("published", {"pods": tuple(driver_pod(one, node_name="plain") for one in PROGRAMS)}),
+    ("published", {"nodes": (node(), node("node-b")), "daemon_sets": EXCLUDING}),
+    (
+        "published",
+        {"pods": tuple(driver_pod(one, node_name="plain") for one in PROGRAMS), "daemon_sets": EXCLUDING},
+    ),
     ("pools", {"slices": changed_slices(pool={**POOL, "generation": 3, "resourceSliceCount": 9})}),
     ("pools", {"slices": changed_slices(pool={"name": NODE, "resourceSliceCount": 1})}),
     ("pools", {"slices": (*changed_slices(), other_driver(nodeName=NODE))}),
@@ -262,6 +305,14 @@ ROWS: list[tuple[str, Object]] = [
     ("hidden-devices", {"pods": (mixed_pod(),), "claims": (mixed_claim(),)}),
     *((name, {"nodes": (), "slices": ()}) for name in OF_GPUS),
     ("warnings", {"events": (event("GpuWithheld", 4000),)}),
+    ("warnings", {"events": (SICK, event("GpuWell", 60, OVER))}),
+    ("warnings", {"events": (SICK, event("GpuWell", 60, "GPU 0000:1b:00.0: no longer true: XID 9"))}),
+    ("warnings", {"events": (SICK, event("GpuWell", 200, OVER))}),
+    ("warnings", {"events": SICK_CLAIM, "claims": (CLAIM,)}),
+    ("warnings", {"events": (*SICK_CLAIM, healthy("gpu-a")), "claims": (CLAIM,)}),
+    ("warnings", {"events": (*SICK_CLAIM, healthy("gpu-a"), healthy("gpu-b")), "claims": (CLAIM,)}),
+    ("warnings", {"events": SICK_CLAIM}),
+    ("warnings", {"events": (event("GpuWithheld", 90), event("GpuSick", 80), event("GpuWithheld", 60))}),
     *(("warnings", {"events": (NOT_PREPARED,), **parts}) for parts in ({}, WAITING, STARTED)),
     ("driver-pods", {"pods": (restarted(4000),)}),
     ("unasked-gpus", {"pods": by_right()}),
