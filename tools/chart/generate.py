@@ -50,7 +50,9 @@ def _value_parts(values: Any, depth: int) -> list[list[str]]:
 
 def _value_lines(name: str, value: Any, meaning: str, depth: int) -> list[str]:
     indent = "  " * depth
-    lines = [f"{indent}# {line}" for line in textwrap.wrap(meaning, _COMMENT_WIDTH - len(indent) - 2)]
+    # The names of pages and fields have hyphens.
+    wrapped = textwrap.wrap(meaning, _COMMENT_WIDTH - len(indent) - 2, break_on_hyphens=False)
+    lines = [f"{indent}# {line}" for line in wrapped]
     if dataclasses.is_dataclass(value):
         inner = [line for part in _value_parts(value, depth + 1) for line in part]
         return [*lines, f"{indent}{name}:", *inner]
