@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.deviceclasses.shipped_classes import DEFAULT, ROOT, objects
+from tests.deviceclasses.shipped_classes import DEFAULT, OPT_IN, ROOT, objects
 
 FOLDER = ROOT / "deploy" / "scenarios" / "tenants"
 DEVICES = ".deviceclass.resource.k8s.io/devices"
@@ -15,5 +15,5 @@ def test_every_class_has_a_quota_and_only_tiers_are_open(tenant: str) -> None:
     (hard,) = (one["spec"]["hard"] for one in found if one["metadata"]["name"] == "gpus")
     allowed = {name.removesuffix(DEVICES): most for name, most in hard.items() if name.endswith(DEVICES)}
 
-    assert set(allowed) == set(DEFAULT)
+    assert set(allowed) == {*DEFAULT, *OPT_IN}
     assert {name for name, most in allowed.items() if most != "0"} <= TIERS
