@@ -48,7 +48,7 @@ test-all: test test-rest ## Run make test, then all other tests that need no rea
 
 test-rest: $(STAMP)
 	$(COMPILE)
-	$(PYTEST) --part rest $(APART)
+	$(PYTEST) --part rest --no-loadscope-reorder $(APART)
 
 check: $(STAMP) ## Formatting, lint, types, layers, what is generated
 	$(BIN)/ruff format --check .

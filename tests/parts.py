@@ -101,6 +101,21 @@ QUICK_FLOWS = (
 )
 """Tests of files that otherwise belong to the rest: flows, acts of the demo, recorded answers."""
 
+LONGEST_FIRST = (
+    "tests/kubeletplugin/claims/test_crashes.py",
+    "tests/gpuctl/verify/change/test_machines.py",
+    "tests/flow/test_channels.py",
+    "tests/gpuctl/verify/change/test_crash_sweep.py",
+    "tests/flow/test_large_gang.py",
+    "tests/gpuctl/demo/test_lent_gpus.py",
+    "tests/kubeletplugin/devices/kinds/vgpu/test_virtual_functions.py",
+    "tests/gpuctl/doctor/test_tier_probes.py",
+    "tests/test_wheel.py",
+    "tests/kubeletplugin/devices/kinds/passthrough/test_crashes.py",
+    "tests/tools/test_carry.py",
+)
+"""The files of the rest that take longest: begun last, each would keep one worker busy while others idle."""
+
 _SLOWEST_FILES = 10
 
 
@@ -135,7 +150,9 @@ class Part:
         return None if _may_have(path, self.name) else True
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out tests of the other part in files that have both."""
+        """Leave out tests of the other part in files that have both, and put the longest files first."""
+        order = {path: at for at, path in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
         others = [item for item in items if is_quick(item.nodeid) != (self.name == "quick")]
         if others:
             config.hook.pytest_deselected(items=others)

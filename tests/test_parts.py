@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from tests.parts import NEED_ROOT, QUICK_FLOWS, QUICK_FOLDERS, TAKE_LONG, is_quick
+from tests.parts import LONGEST_FIRST, NEED_ROOT, QUICK_FLOWS, QUICK_FOLDERS, TAKE_LONG, is_quick
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_what_is_named_exists() -> None:
-    for named in (*QUICK_FOLDERS, *TAKE_LONG, *NEED_ROOT, *QUICK_FLOWS):
+    for named in (*QUICK_FOLDERS, *TAKE_LONG, *NEED_ROOT, *QUICK_FLOWS, *LONGEST_FIRST):
         path, _, name = named.partition("::")
         assert f"def {name}(" in (ROOT / path).read_text() if name else (ROOT / path).exists(), named
 
