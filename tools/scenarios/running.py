@@ -14,7 +14,7 @@ from tools.scenarios.places.place import Place, session_environment
 from tools.scenarios.session import Ran, Session
 from tools.scenarios.traces import GONE_SECONDS, traces, wait_as_before
 
-STEP_SECONDS = 180.0
+STEP_SECONDS = 420.0
 """How long a block may take."""
 SHOWN_SECONDS = 60.0
 """How long a block is repeated until it prints what the page shows."""
