@@ -75,10 +75,10 @@ def _published(seen: ClusterSeen) -> Finding:
             should[name].append(why)
     if should:
         kept_away = {name: excluding(seen, name) for name in should}
+        look = "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`"
         return fail(
             f"{counted(len(should), 'node publishes', 'nodes publish')} nothing, but should",
-            f"{CORRECT_DAEMON_SET}; else " * any(kept_away.values())
-            + "check that the driver's pods run there, then see their logs and `gpuctl doctor NODE`",
+            f"{CORRECT_DAEMON_SET}; else {look}" if any(kept_away.values()) else look,
             [
                 f"{name}: {', '.join(dict.fromkeys((*reasons, *kept_away[name])))}"
                 for name, reasons in sorted(should.items())
