@@ -70,7 +70,7 @@ PRODUCTS: dict[int, tuple[str, ...]] = {
 
 def numa_node(sysfs_root: Path, pci: PciAddress) -> int | None:
     """The function's NUMA node; None if sysfs has none."""
-    text = read_text(_function(sysfs_root, pci) / "numa_node")
+    text = read_text(f"{_function(sysfs_root, pci)}/numa_node")
     # The kernel writes -1 (NUMA_NO_NODE) if the firmware names no node.
     if text is None or not text.isdecimal():
         return None
@@ -101,18 +101,18 @@ def pcie_switches(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
 
 def local_cpus(sysfs_root: Path, pci: PciAddress) -> str | None:
     """The CPUs near the function, ``0-55,112-167``; None if sysfs names none."""
-    text = read_text(_function(sysfs_root, pci) / "local_cpulist")
+    text = read_text(f"{_function(sysfs_root, pci)}/local_cpulist")
     return text if text and _CPU_LIST.match(text) else None
 
 
 def bound_driver(sysfs_root: Path, pci: PciAddress) -> str | None:
     """The kernel driver that is bound to the function, ``nvidia`` or ``vfio-pci``; None if none is."""
-    return linked_name(_function(sysfs_root, pci) / "driver")
+    return linked_name(f"{_function(sysfs_root, pci)}/driver")
 
 
 def drm_folder(sysfs_root: Path, pci: PciAddress) -> str:
     """The folder in sysfs with the names of the function's nodes in /dev/dri; missing without nvidia-drm."""
-    return f"{sysfs_root}/bus/pci/devices/{pci}/drm"
+    return f"{_function(sysfs_root, pci)}/drm"
 
 
 def drm_nodes(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
@@ -126,38 +126,42 @@ def drm_nodes(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
 
 def _place(sysfs_root: Path, pci: PciAddress) -> tuple[str, ...]:
     """The path components below /sys/devices from the root complex to the function; empty if none."""
+    link = _function(sysfs_root, pci)
     try:
-        link = _function(sysfs_root, pci)
         # Only this link is followed, and not links in the path of the root as resolve() would.
-        target = Path(os.path.normpath(link.parent / link.readlink()))
+        target = os.path.normpath(f"{link}/../{os.readlink(link)}")  # noqa: PTH115 - see read_text
     except OSError:
         return ()
-    devices = Path(os.path.normpath(sysfs_root / "devices"))
-    if not target.is_relative_to(devices):
+    devices = os.path.normpath(f"{sysfs_root}/devices") + "/"
+    if not target.startswith(devices):
         return ()
-    parts = target.relative_to(devices).parts
+    parts = tuple(target.removeprefix(devices).split("/"))
     # A path that does not begin at a PCI host bridge has no root complex to name.
     if not parts or parts[-1] != str(pci) or _PCIE_ROOT.match(parts[0]) is None:
         return ()
     return parts
 
 
-def _function(sysfs_root: Path, pci: PciAddress) -> Path:
-    return sysfs_root / "bus" / "pci" / "devices" / str(pci)
+def _function(sysfs_root: Path, pci: PciAddress) -> str:
+    return f"{sysfs_root}/bus/pci/devices/{pci}"
 
 
-def linked_name(link: Path) -> str | None:
+# Text and os in these two: each look at a node with virtual functions reads some thousand files.
+
+
+def linked_name(link: str | Path) -> str | None:
     """The last component of a link's target; None if there is no such link."""
     try:
-        return link.readlink().name
+        return os.readlink(link).rpartition("/")[2]  # noqa: PTH115 - see above
     except OSError:
         return None
 
 
-def read_text(path: Path) -> str | None:
+def read_text(path: str | Path) -> str | None:
     """The content of a file of sysfs without the end of its line; None if it cannot be read."""
     try:
-        return path.read_text(encoding="ascii").strip()
+        with open(path, encoding="ascii") as file:  # noqa: PTH123 - see above
+            return file.read().strip()
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,8 +49,9 @@ def pci_view(sysfs_root: Path) -> PciView:
 
 def read_function(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:
     """One function as it is now; None if sysfs has none there, or does not say what it is."""
-    folder = function_folder(sysfs_root, pci)
-    vendor, device, kind = (_hexadecimal(read_text(folder / name)) for name in ("vendor", "device", "class"))
+    folder = str(function_folder(sysfs_root, pci))
+    numbers = (_hexadecimal(read_text(f"{folder}/{name}")) for name in ("vendor", "device", "class"))
+    vendor, device, kind = numbers
     if vendor is None or device is None or kind is None:
         return None
     return PciFunction(
@@ -61,17 +63,17 @@ def read_function(sysfs_root: Path, pci: PciAddress) -> PciFunction | None:
         iommu_group=_guarding_group(sysfs_root, folder),
         numa_node=numa_node(sysfs_root, pci),
         pcie_root=pcie_root(sysfs_root, pci),
-        addressable_bytes=_addressable_bytes(read_text(folder / "resource")),
-        physical=_address(linked_name(folder / "physfn")),
+        addressable_bytes=_addressable_bytes(read_text(f"{folder}/resource")),
+        physical=_address(linked_name(f"{folder}/physfn")),
         virtual=_virtual_functions(folder),
-        total_virtual=_decimal(read_text(folder / "sriov_totalvfs")),
+        total_virtual=_decimal(read_text(f"{folder}/sriov_totalvfs")),
         vfio_device=vfio_device_of(folder),
     )
 
 
 def iommu_group_of(sysfs_root: Path, pci: PciAddress) -> IommuGroup | None:
     """The IOMMU group of a function, with all functions in it; None if no IOMMU guards it."""
-    number = _guarding_group(sysfs_root, function_folder(sysfs_root, pci))
+    number = _guarding_group(sysfs_root, str(function_folder(sysfs_root, pci)))
     return None if number is None else _group(sysfs_root, number, ())
 
 
@@ -83,22 +85,22 @@ def function_folder(sysfs_root: Path, pci: PciAddress) -> Path:
 def _nvidia_functions(sysfs_root: Path) -> list[PciAddress]:
     """The addresses of all NVIDIA functions, sorted. One file is read of each function on the bus."""
     try:
-        folders = list((sysfs_root / "bus" / "pci" / "devices").iterdir())
+        names = os.listdir(f"{sysfs_root}/bus/pci/devices")  # noqa: PTH208 - names are what is asked for
     except OSError:
         return []
     return sorted(
         pci
-        for folder in folders
+        for name in names
         # The vendor first: it rules out nearly all functions of the bus.
-        if _hexadecimal(read_text(folder / "vendor")) == NVIDIA_VENDOR_ID
-        and (pci := _address(folder.name)) is not None
+        if _hexadecimal(read_text(f"{sysfs_root}/bus/pci/devices/{name}/vendor")) == NVIDIA_VENDOR_ID
+        and (pci := _address(name)) is not None
     )
 
 
 def _group(sysfs_root: Path, number: int, known: Iterable[PciFunction]) -> IommuGroup | None:
     """The group with this number; functions that are ``known`` are not read again."""
     try:
-        names = [one.name for one in (_group_folder(sysfs_root, number) / "devices").iterdir()]
+        names = os.listdir(f"{_group_folder(sysfs_root, number)}/devices")  # noqa: PTH208 - as above
     except OSError:
         return None
     read = {one.pci: one for one in known}
@@ -107,17 +109,17 @@ def _group(sysfs_root: Path, number: int, known: Iterable[PciFunction]) -> Iommu
     return IommuGroup(number, tuple(one for one in functions if one is not None))
 
 
-def _group_folder(sysfs_root: Path, number: int) -> Path:
-    return sysfs_root / "kernel" / "iommu_groups" / str(number)
+def _group_folder(sysfs_root: Path, number: int) -> str:
+    return f"{sysfs_root}/kernel/iommu_groups/{number}"
 
 
-def _guarding_group(sysfs_root: Path, folder: Path) -> int | None:
+def _guarding_group(sysfs_root: Path, folder: str) -> int | None:
     """The number of the function's group; None without one, or if vfio invented it without an IOMMU."""
-    name = linked_name(folder / "iommu_group")
+    name = linked_name(f"{folder}/iommu_group")
     if name is None or not name.isdecimal():
         return None
     number = int(name)
-    return None if read_text(_group_folder(sysfs_root, number) / "name") == _WITHOUT_IOMMU else number
+    return None if read_text(f"{_group_folder(sysfs_root, number)}/name") == _WITHOUT_IOMMU else number
 
 
 def _addressable_bytes(resource: str | None) -> int | None:
@@ -136,27 +138,27 @@ def _addressable_bytes(resource: str | None) -> int | None:
     return total or None
 
 
-def _virtual_functions(folder: Path) -> tuple[PciAddress, ...]:
+def _virtual_functions(folder: str) -> tuple[PciAddress, ...]:
     try:
-        names = [one.name for one in folder.iterdir()]
+        names = os.listdir(folder)  # noqa: PTH208 - names are what is asked for
     except OSError:
         return ()
     # By number and not by name: virtfn10 comes after virtfn9, and the number is the VF's index.
     numbered = sorted(int(match[1]) for name in names if (match := _VIRTUAL.match(name)))
-    found = (_address(linked_name(folder / f"virtfn{number}")) for number in numbered)
+    found = (_address(linked_name(f"{folder}/virtfn{number}")) for number in numbered)
     return tuple(pci for pci in found if pci is not None)
 
 
-def vfio_device_of(device: Path) -> str | None:
+def vfio_device_of(device: str | Path) -> str | None:
     """vfio's name of a function or a mediated device; None if there is no device node of that name."""
-    folder = device / "vfio-dev"
+    folder = f"{device}/vfio-dev"
     try:
-        names = sorted(one.name for one in folder.iterdir() if _VFIO_DEVICE.match(one.name))
+        names = sorted(filter(_VFIO_DEVICE.match, os.listdir(folder)))  # noqa: PTH208 - as above
     except OSError:
         return None
     # Without IOMMUFD, or without an IOMMU, vfio registers the device but no character device for it: the
     # folder exists, and ``dev`` in it does not.
-    return next((name for name in names if (folder / name / "dev").exists()), None)
+    return next((name for name in names if os.path.exists(f"{folder}/{name}/dev")), None)  # noqa: PTH110 - as above
 
 
 def _address(name: str | None) -> PciAddress | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from driver.roots.places import Place, place_at
@@ -94,3 +94,31 @@ class Root:
         if real is None or real.resolve() == Path(f"{self.seen}/{path}").resolve():
             return path
         return f"/{real.relative_to(self.seen)}"
+
+    def remembering(self) -> Root:
+        """The same root for one search, which asks the kernel only once about each folder."""
+        return _RememberingRoot(*(getattr(self, one.name) for one in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class _RememberingRoot(Root):
+    """A root that knows the real paths of the folders it was asked about; None if one is not there."""
+
+    folders: dict[str, Path | None] = field(default_factory=dict, compare=False)
+
+    def at(self, path: str) -> Path | None:
+        # A search asks for hundreds of files, most of them in folders that do not exist.
+        folder, _, name = path.rpartition("/")
+        if not folder or name in ("", ".", ".."):
+            return Root.at(self, path)
+        if folder not in self.folders:
+            self.folders[folder] = self.at(folder)
+        above = self.folders[folder]
+        if above is None:
+            return None
+        here = f"{above}/{name}"
+        try:
+            os.readlink(here)  # noqa: PTH115 - see above
+        except OSError as error:
+            return Path(here) if error.errno == errno.EINVAL else None
+        return Root.at(self, path)

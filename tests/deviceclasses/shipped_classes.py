@@ -1,6 +1,7 @@
 """The DeviceClasses that the project ships, and the samples that use them, read from their files."""
 
 import copy
+import json
 from functools import cache
 from pathlib import Path
 
@@ -40,8 +41,8 @@ def expressions(device_class: Object) -> list[str]:
 def class_of_profile(profile: str) -> Object:
     """The class of a MIG profile, as the sample has it for one and the chart makes it for all."""
     name = f"mig-{profile.replace('+', '.')}"
-    text = EXTENDED_RESOURCE.read_text().replace("mig-1g.10gb", name).replace("'1g.10gb'", f"'{profile}'")
-    made: Object = next(yaml.safe_load_all(text))
+    text = json.dumps(_read(EXTENDED_RESOURCE)[0])
+    made: Object = json.loads(text.replace("mig-1g.10gb", name).replace("'1g.10gb'", f"'{profile}'"))
     return made
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import pytest
 import yaml
 
 from kubernetes_rules.cel.selector import SelectorInvalid
@@ -59,12 +58,10 @@ def shown() -> dict[str, list[str]]:
     return {name: expressions for name, expressions in found.items() if expressions}
 
 
-SHOWN = shown()
-
-
-@pytest.mark.parametrize("name", SHOWN)
-def test_a_selector_has_an_answer_for_a_device_that_says_little(name: str) -> None:
-    for expression in SHOWN[name]:
+def test_a_selector_has_an_answer_for_a_device_that_says_little() -> None:
+    files = shown()
+    assert len(files) > 40
+    for expression in dict.fromkeys(one for expressions in files.values() for one in expressions):
         with suppress(SelectorInvalid):  # a mistake that a page shows: the API server refuses it
             selector = compile_selector(expression)
             for device in BARE:

@@ -164,69 +164,73 @@ class DriverRoot:
         return files
 
     def _find(self) -> DriverFiles:
-        version = library_files.driver_version(self.root)
-        found = library_files.find_libraries(self.root, version)
-        graphics = _find_graphics(self.root, version, library_files.distinct(self.root, LIBRARY_FOLDERS))
-        binaries = self._binaries()
+        root = self.root.remembering()
+        version = library_files.driver_version(root)
+        found = library_files.find_libraries(root, version)
+        graphics = _find_graphics(root, version, library_files.distinct(root, LIBRARY_FOLDERS))
+        binaries = _binaries(root)
         files = DriverFiles(
             version,
             found.libraries,
             (*found.links, *graphics.links),
             tuple(path for name in BINARIES if (path := binaries.get(name))),
-            self._firmware(version),
-            self._sockets(),
+            _firmware(root, version),
+            _sockets(root),
             binaries.get(HOOK),
             graphics.settings,
             graphics.modules,
         )
-        behind = self._behind_scripts(binaries)
-        placed = {self.root.in_container(there): self.root.for_host(path) for there, path in behind.items()}
-        return replace(_as_in_containers(files, self.root), behind_scripts=placed)
+        behind = _behind_scripts(root, binaries)
+        placed = {root.in_container(there): root.for_host(path) for there, path in behind.items()}
+        return replace(_as_in_containers(files, root), behind_scripts=placed)
 
-    def _binaries(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        # The first folder counts, as in a PATH.
-        for folder in library_files.distinct(self.root, PROGRAM_FOLDERS):
-            for name in (*BINARIES, HOOK):
-                if name not in found and library_files.is_file(self.root, f"{folder}/{name}"):
-                    found[name] = f"/{folder}/{name}"
-        return found
 
-    def _behind_scripts(self, binaries: Mapping[str, str]) -> dict[str, str]:
-        """The programs of other folders that scripts of the same names start, by the path of the script.
+def _binaries(root: Root) -> dict[str, str]:
+    found: dict[str, str] = {}
+    # The first folder counts, as in a PATH.
+    for folder in library_files.distinct(root, PROGRAM_FOLDERS):
+        for name in (*BINARIES, HOOK):
+            if name not in found and library_files.is_file(root, f"{folder}/{name}"):
+                found[name] = f"/{folder}/{name}"
+    return found
 
-        Some hosts have them, to set the linker up. Containers have neither the script's folders nor its
-        program, so they get the program itself in its place.
-        """
-        folders = library_files.distinct(self.root, PROGRAM_FOLDERS)
-        found: dict[str, str] = {}
-        for name, script in binaries.items():
-            if name == HOOK or not library_files.is_script(self.root, script):
-                continue
-            others = (f"/{folder}/{name}" for folder in folders)
-            program = next((path for path in others if library_files.is_elf(self.root, path)), None)
-            if program is not None:
-                found[script] = program
-        return found
 
-    def _firmware(self, version: str) -> tuple[str, ...]:
-        folders = library_files.distinct(self.root, _firmware_folders(version))
-        return tuple(
-            path for folder in folders for path in library_files.files_in(self.root, folder, *_FIRMWARE)
-        )
+def _behind_scripts(root: Root, binaries: Mapping[str, str]) -> dict[str, str]:
+    """The programs of other folders that scripts of the same names start, by the path of the script.
 
-    def _sockets(self) -> tuple[str, ...]:
-        """The sockets of the driver's daemons; the first folder that has one counts."""
-        places = (
-            [f"{folder}/{name}" for folder in SOCKET_FOLDERS if self._is_socket(f"{folder}/{name}")]
-            for name in SOCKETS
-        )
-        return tuple(f"/{found[0]}" for found in places if found)
+    Some hosts have them, to set the linker up. Containers have neither the script's folders nor its
+    program, so they get the program itself in its place.
+    """
+    folders = library_files.distinct(root, PROGRAM_FOLDERS)
+    found: dict[str, str] = {}
+    for name, script in binaries.items():
+        if name == HOOK or not library_files.is_script(root, script):
+            continue
+        others = (f"/{folder}/{name}" for folder in folders)
+        program = next((path for path in others if library_files.is_elf(root, path)), None)
+        if program is not None:
+            found[script] = program
+    return found
 
-    def _is_socket(self, path: str) -> bool:
-        # root.at follows links inside of the root: an absolute link of a driver container means its own root.
-        real = self.root.at(path)
-        return real is not None and real.is_socket()
+
+def _firmware(root: Root, version: str) -> tuple[str, ...]:
+    folders = library_files.distinct(root, _firmware_folders(version))
+    return tuple(path for folder in folders for path in library_files.files_in(root, folder, *_FIRMWARE))
+
+
+def _sockets(root: Root) -> tuple[str, ...]:
+    """The sockets of the driver's daemons; the first folder that has one counts."""
+    places = (
+        [f"{folder}/{name}" for folder in SOCKET_FOLDERS if _is_socket(root, f"{folder}/{name}")]
+        for name in SOCKETS
+    )
+    return tuple(f"/{found[0]}" for found in places if found)
+
+
+def _is_socket(root: Root, path: str) -> bool:
+    # root.at follows links inside of the root: an absolute link of a driver container means its own root.
+    real = root.at(path)
+    return real is not None and real.is_socket()
 
 
 def _as_in_containers(found: DriverFiles, root: Root) -> DriverFiles:

@@ -1,6 +1,7 @@
 """Rules are made of series that exist, say what they need and what to do, and each alert has unit tests."""
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -100,6 +101,7 @@ def test_every_taint_of_a_sick_gpu_has_an_alert() -> None:
     assert told == keys - of_no_gpu
 
 
+@cache
 def cases() -> dict[str, list[tuple[bool, str]]]:
     """By alert: whether it fires in each of its unit tests' expectations, in order, and in which file."""
     found: dict[str, list[tuple[bool, str]]] = {}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import yaml
@@ -38,8 +39,13 @@ class Block:
         return [one for one in yaml.safe_load_all("\n".join(lines)) if one is not None]
 
 
-def blocks() -> Iterator[Block]:
+@cache
+def blocks() -> tuple[Block, ...]:
     """All fenced blocks."""
+    return tuple(_fenced())
+
+
+def _fenced() -> Iterator[Block]:
     for page in markdown_files():
         text = (ROOT / page).read_text()
         front = FRONT_MATTER.match(text)

@@ -1,6 +1,7 @@
 """Every link in the Markdown of the repository leads to a file, and to a heading where it names one."""
 
 import re
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -15,6 +16,7 @@ _GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 _WRITTEN = re.compile(r"<a\b[^>]*\b(?:id|name)=\"([^\"]+)\"")
 
 
+@cache
 def anchors(text: str) -> frozenset[str]:
     """The anchors of this Markdown, as GitHub names them."""
     tokens = _GITHUB.parse(text)
