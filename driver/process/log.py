@@ -16,12 +16,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from random import getrandbits
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TextIO, get_args
-
-import structlog
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Literal, TextIO, cast, get_args
 
 from driver.errors import DriverError, outcome_of
+
+# structlog imports rich wherever it is installed, for tracebacks in colour: a quarter of what a start takes,
+# and no process prints any. With None in its place rich counts as not installed.
+_modules = cast("dict[str, ModuleType | None]", sys.modules)
+_has_rich = _modules.setdefault("rich", None) is not None
+import structlog  # noqa: E402 - see above
+
+if not _has_rich:
+    del _modules["rich"]
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger

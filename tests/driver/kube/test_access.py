@@ -96,11 +96,12 @@ def test_the_pods_service_account_is_used_and_its_token_read_anew(
     assert access.authorization() == "Bearer second"
 
 
-def test_a_service_in_a_pod_never_loads_the_package_for_kubeconfigs() -> None:
-    script = "import sys, controller.__main__, kubeletplugin.wiring; print('kubernetes' in sys.modules)"
+def test_a_service_in_a_pod_loads_no_package_for_kubeconfigs_or_colours() -> None:
+    never = "{'kubernetes', 'rich'}"
+    script = f"import sys, controller.__main__, kubeletplugin.wiring; print({never} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
 
-    assert done.stdout == "False\n"
+    assert done.stdout == "set()\n"
 
 
 @pytest.fixture
