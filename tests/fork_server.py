@@ -31,6 +31,7 @@ from tests.clusters import PACKAGE_ROOT
 
 _PREFIX = (sys.executable, "-P", "-m")
 _PRELOADED = (
+    "driver.process.log",  # first, as in each process: it tells gRPC's core to keep quiet
     "proto",
     "kubernetes_rules",
     "driver",

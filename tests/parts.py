@@ -31,7 +31,7 @@ TAKE_LONG = (
     "tests/controller/test_main.py",
     "tests/controller/uninstall/test_program.py",
     "tests/controller/webhook/test_main.py",
-    "tests/driver/kube/test_access.py::test_a_service_in_a_pod_loads_no_package_for_kubeconfigs_or_colours",
+    "tests/driver/process/test_log.py::test_a_service_loads_no_package_for_colours_or_kubeconfigs_and_grpc_keeps_quiet",
     "tests/gpuctl/completion/test_completion.py",
     "tests/gpuctl/demo/test_demo.py",
     "tests/gpuctl/demo/test_lent_gpus.py::test_the_story_is_told_with_idle_gpus_alone",

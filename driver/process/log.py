@@ -30,6 +30,9 @@ import structlog  # noqa: E402 - see above
 if not _has_rich:
     del _modules["rich"]
 
+# gRPC's C core writes plain text to stderr, such as each GOAWAY. It reads this when it is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
 if TYPE_CHECKING:
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
@@ -111,8 +114,6 @@ def configure(level: Level, stream: TextIO | None = None) -> None:
         logger_factory=lambda *_args: lines,
         cache_logger_on_first_use=False,
     )
-    # gRPC's C core writes plain text to stderr. It reads this variable when it starts.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     root = logging.getLogger()
     # Called again, by a test or after the flags are read: do not write each line twice.
     for handler in [one for one in root.handlers if isinstance(one, _LibraryHandler)]:

@@ -1,8 +1,6 @@
 """A pod reaches the API server by its service account, others by a kubeconfig; both find the proxy."""
 
 import ssl
-import subprocess
-import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,14 +92,6 @@ def test_the_pods_service_account_is_used_and_its_token_read_anew(
     assert access.authority == Authority(account / "ca.crt", pair[0].read_bytes())
     (account / "token").write_text("second\n")
     assert access.authorization() == "Bearer second"
-
-
-def test_a_service_in_a_pod_loads_no_package_for_kubeconfigs_or_colours() -> None:
-    never = "{'kubernetes', 'rich'}"
-    script = f"import sys, controller.__main__, kubeletplugin.wiring; print({never} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-
-    assert done.stdout == "set()\n"
 
 
 @pytest.fixture

@@ -3,6 +3,9 @@
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,3 +108,24 @@ def test_a_line_of_a_library_has_the_same_form(stream: Log) -> None:
 def test_a_log_that_cannot_be_written_stops_nobody(stream: Log) -> None:
     stream.close()
     log.info("nobody reads this")
+
+
+def test_a_service_loads_no_package_for_colours_or_kubeconfigs_and_grpc_keeps_quiet() -> None:
+    script = """
+import os, sys
+
+class Told:
+    def find_spec(self, name, path, target=None):
+        if name == "grpc":
+            print(os.environ.get("GRPC_VERBOSITY"))
+
+sys.meta_path.insert(0, Told())
+import kubeletplugin.__main__, kubeletplugin.wiring, controller.__main__
+print({"kubernetes", "rich"} & set(sys.modules))
+"""
+    variables = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, env=variables
+    )
+
+    assert done.stdout == "ERROR\nset()\n"
