@@ -9,6 +9,7 @@ A request is one message on a socket pair: the module, its arguments and its env
 descriptors: stdin, stdout, stderr, and the pipe that gets the exit status.
 """
 
+import atexit
 import json
 import os
 import pkgutil
@@ -135,7 +136,7 @@ _one_request = threading.Lock()
 
 @cache
 def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """The fork server of this process and the socket to it; the server ends when the socket is closed."""
+    """The fork server of this process and the socket to it; the server ends with this process."""
     # SOCK_SEQPACKET: one send is one request, with its descriptors.
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * _LONGEST_REQUEST_BYTES)
@@ -148,7 +149,13 @@ def _server() -> tuple[subprocess.Popen[bytes], socket.socket]:
             env={**variables, "PYTHONPATH": str(PACKAGE_ROOT)},
             start_new_session=True,
         )
+    atexit.register(_end, process, ours)
     return process, ours
+
+
+def _end(process: subprocess.Popen[bytes], ours: socket.socket) -> None:
+    ours.close()
+    process.wait()
 
 
 def _import_everything() -> None:
