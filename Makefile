@@ -88,10 +88,13 @@ cluster-test-core: $(STAMP) ## Those of them that decide what lands: tests/clust
 	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES) helm3 helm4 clients
 	$(BIN)/pytest $(shell cat tests/cluster/core.txt) $(ON_REAL) -n 3 --no-loadscope-reorder
 
-# The READMEs of deploy/scenarios, and pages of docs, as a reader follows them. Real clusters wait most of the time.
-scenarios: $(STAMP) ## Run the READMEs' own commands on both kinds of cluster (root); LONG=1 for the long ones, too
+# The READMEs of deploy/scenarios, and pages of docs, as a reader follows them: each on real Kubernetes. On the
+# embedded cluster, on which flows run as well, what newcomers follow; the long variant has everything on both.
+OF_NEWCOMERS = docs/tutorial docs/ask-for-a-gpu docs/compare-and-migrate three-tiers
+
+scenarios: $(STAMP) ## Run the READMEs' own commands on clusters (root); LONG=1 for all on both kinds, and the long ones
 	$(BIN)/python -m envtest.real build --kubernetes 1.37 # kubectl is needed on both
-	$(BIN)/python -m tools.scenarios run --cluster embedded --jobs 2 $(if $(LONG),--long)
+	$(BIN)/python -m tools.scenarios run --cluster embedded --jobs 2 $(if $(LONG),--long,$(OF_NEWCOMERS))
 	$(BIN)/python -m tools.scenarios run --cluster real --jobs 2 $(if $(LONG),--long)
 
 bench: $(STAMP) ## Measure ratios to a floor in the same run, on real Kubernetes (root)
