@@ -16,9 +16,9 @@ from proto import dra_v1_pb2 as v1
 from proto import grpc_health_v1_pb2 as grpc_health
 from proto import registration_v1_pb2 as registration
 from tests.clusters import Metrics, Service
+from tests.eventually import WAIT_SECONDS
 from tests.plugin import ClaimRef, HealthBoard, NodeStateBoard, PreparedDevice
 
-WAIT_SECONDS = 20.0
 DRA_V1 = "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 GRPC_HEALTH = "/grpc.health.v1.Health"
 

@@ -10,11 +10,11 @@ from driver.kube.paths import claim_path
 from proto import dra_v1_pb2 as v1
 from proto import registration_v1_pb2 as registration
 from tests.clusters import EmbeddedApiServer, Object, boot_folder, registration_socket, service_socket_name
-from tests.eventually import eventually
+from tests.eventually import WAIT_SECONDS, eventually
 from tests.gpus import DRIVER_NAME, FakeMachine, build_driver_root, build_sysfs, gpu_device_name, pool_name
 from tests.kubeletplugin.fake_kubelet import DRA_V1, FakeKubelet, short_folder
 from tests.plugin import cdi_spec_file_name
-from tests.processes.process import TOKEN, WAIT_SECONDS, DriverProcess
+from tests.processes.process import TOKEN, DriverProcess
 
 NODE = "node-a"
 GROUP = "resource.k8s.io"

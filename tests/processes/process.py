@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from tests.clusters import PACKAGE_ROOT, Object, python_command, python_environment
-from tests.eventually import eventually
+from tests.eventually import WAIT_SECONDS, eventually
 from tests.fork_server import ForkedProcess, start_read
 
 Started = subprocess.Popen[str] | ForkedProcess
@@ -17,8 +17,6 @@ Line = Object
 
 TOKEN = "swordfish-0123456789-swordfish"  # noqa: S105 - it opens nothing, the tests look for it
 """The secret of every kubeconfig here: no process may ever write it."""
-
-WAIT_SECONDS = 40.0
 
 
 class DriverProcess:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 
 from tests.clusters import BRISK
-from tests.eventually import eventually
+from tests.eventually import WAIT_SECONDS, eventually
 from tests.processes.hanging import HANGS_ONCE_THERE
 from tests.processes.node import Node
-from tests.processes.process import WAIT_SECONDS, DriverProcess
+from tests.processes.process import DriverProcess
 
 Answer = tuple[int, str]
 OK: Answer = (200, "ok")

@@ -9,10 +9,10 @@ import pytest
 
 from tests import needs
 from tests.clusters import BRISK, EmbeddedApiServer
-from tests.eventually import eventually
+from tests.eventually import WAIT_SECONDS, eventually
 from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.processes.node import Node
-from tests.processes.process import WAIT_SECONDS, DriverProcess, FreshProcess
+from tests.processes.process import DriverProcess, FreshProcess
 from tests.processes.test_probes import OK, comes_to, port_of, well
 
 MOST_MIB = 96

@@ -8,8 +8,7 @@ import pytest
 from controller.publish.server_version import SupportedServer, server_version
 from tests.clusters import EmbeddedApiServer, KubeClient
 from tests.controller.heard_events import HeardEvents
-
-WAIT_SECONDS = 20.0
+from tests.eventually import WAIT_SECONDS
 
 
 class Waits:

@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 
 from driver.process.http_endpoint import HttpEndpoint
+from tests.eventually import WAIT_SECONDS
 from tests.running import running as in_a_thread
-
-WAIT_SECONDS = 20
 
 
 @contextmanager

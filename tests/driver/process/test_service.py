@@ -10,10 +10,8 @@ import pytest
 
 from driver.process.service import delay_seconds
 from tests.clusters import Service
-from tests.eventually import eventually
+from tests.eventually import WAIT_SECONDS, eventually
 from tests.gpus import ClaimBlocked
-
-WAIT_SECONDS = 20.0
 
 
 def test_a_signal_ends_the_service_in_reverse_order() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from driver.roots.watch import RootWatch, watch_roots
 from fakegpu.driver_files.host_layouts import remove_driver
 from tests.clusters import Service
+from tests.eventually import WAIT_SECONDS
 from tests.gpus import HOST_LAYOUTS, DriverRoots, lay_driver
 
 CONTAINER = HOST_LAYOUTS["driver container, OpenShift"]
-WAIT_SECONDS = 30.0
 
 
 def test_each_change_is_told_once(roots: DriverRoots, tmp_path: Path) -> None:

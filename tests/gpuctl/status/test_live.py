@@ -17,11 +17,10 @@ from pathlib import Path
 
 from gpuctl.status.live_picture import live_picture
 from tests.clusters import EmbeddedApiServer, Object, views_of
+from tests.eventually import WAIT_SECONDS
 from tests.gpuctl.fleet.published import FIRST, SECOND, XID, claim, devices, published
 from tests.gpuctl.status.situations import SLICES
 from tests.gpuctl.status.test_command import HEEDING
-
-DEADLINE_SECONDS = 20.0
 
 
 def drawn(slices: list[Object], *claims: Object, width: int = 100, height: int = 40) -> list[str]:
@@ -80,7 +79,7 @@ class Terminal:
 
     def until(self, words: str) -> str:
         """Wait until the words are written; what was written till then."""
-        until = time.monotonic() + DEADLINE_SECONDS
+        until = time.monotonic() + WAIT_SECONDS
         while words not in self.written:
             ready, _, _ = select.select([self._descriptor], [], [], max(0.0, until - time.monotonic()))
             assert ready, f"no {words!r} in {self.written[-2000:]!r}"
@@ -120,7 +119,7 @@ def test_it_draws_what_changes_follows_the_size_and_ends_cleanly(tmp_path: Path)
             lists = server.count("list", "resourceslices")
             screen.process.send_signal(signal.SIGINT)
             last = screen.until("\x1b[?1049l")
-            code = screen.process.wait(30)
+            code = screen.process.wait(WAIT_SECONDS)
 
     assert "\x1b[?1049h" in first
     assert "sick" in small

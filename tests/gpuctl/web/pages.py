@@ -13,13 +13,12 @@ from urllib.parse import urlsplit
 
 from gpuctl.web.server import WebServer, address_of, bound
 from tests.clusters import ApiClient, EmbeddedApiServer, KubeClient, Object, connect_client, plan_node
-from tests.eventually import eventually
+from tests.eventually import WAIT_SECONDS, eventually
 from tests.running import running
 
 DRA = "/apis/resource.k8s.io/v1"
 POOL = "node-a/gpu.nvidia.com"
 EXAMPLES = Path(__file__).resolve().parents[3] / "deploy/examples/node-config"
-WAIT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)

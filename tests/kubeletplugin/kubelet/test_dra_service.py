@@ -16,8 +16,9 @@ from kubeletplugin.kubelet.dra_service import DraService, top_level_requests
 from kubeletplugin.kubelet.wire.claim_call import Call
 from proto import dra_v1_pb2 as v1
 from tests.clusters import Metrics
+from tests.eventually import WAIT_SECONDS
 from tests.gpus import ClaimBlocked, ClaimRefused
-from tests.kubeletplugin.fake_kubelet import DRA_V1, WAIT_SECONDS, FakeClaims, FakeKubelet, Plugin, claim_of
+from tests.kubeletplugin.fake_kubelet import DRA_V1, FakeClaims, FakeKubelet, Plugin, claim_of
 from tests.plugin import ClaimRef, PreparedDevice
 
 

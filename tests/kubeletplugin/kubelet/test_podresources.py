@@ -19,8 +19,8 @@ from kubeletplugin.kubelet.podresources import (
     list_pods,
 )
 from proto import podresources_v1_pb2 as pb
-from tests.eventually import eventually
-from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, short_folder
+from tests.eventually import WAIT_SECONDS, eventually
+from tests.kubeletplugin.fake_kubelet import short_folder
 from tests.plugin import ContainerName, PodResourcesUnavailable, SocketServer
 
 DRIVER = "gpu.nvidia.com"

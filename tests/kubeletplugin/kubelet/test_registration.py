@@ -10,7 +10,8 @@ import structlog
 from driver.process.log import configure
 from kubeletplugin.kubelet.registration import Refused, Registered, Registration
 from proto import registration_v1_pb2 as pb
-from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS, FakeKubelet, Plugin
+from tests.eventually import WAIT_SECONDS
+from tests.kubeletplugin.fake_kubelet import FakeKubelet, Plugin
 
 SERVICE = "/pluginregistration.Registration"
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kubeletplugin.kubelet.wire.mps_daemon import checked_daemon, read_spec, write_spec
 from kubeletplugin.kubelet.wire.streams import Published, TooManyStreams
+from tests.eventually import WAIT_SECONDS
 from tests.gpus import ClaimRefused
-from tests.kubeletplugin.fake_kubelet import WAIT_SECONDS
 from tests.kubeletplugin.stream_client import StreamClient
 from tests.plugin import Controllers, MpsDaemon, NotLetGo
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeletplugin.sharing.memory.hook_socket import HookSocket
+from tests.eventually import WAIT_SECONDS
 from tests.plugin import ContainerStart
 from tests.running import running
 
@@ -15,8 +16,6 @@ CLAIM = "0a1b2c3d-claim"
 DEVICE = f"{CLAIM}-gpu-0000-01-00-0-ts-4-mem"
 CGROUP = "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-abc.scope\n"
 OK = {"ok": True}
-
-_SECONDS = 20.0
 
 
 @contextmanager
@@ -49,7 +48,7 @@ def line(said: Any) -> bytes:
 def connected(path: Path) -> socket.socket:
     """A connection to an instance."""
     client = socket.socket(socket.AF_UNIX)
-    client.settimeout(_SECONDS)
+    client.settimeout(WAIT_SECONDS)
     client.connect(str(path))
     return client
 
