@@ -311,6 +311,10 @@ class FakeNode(ShownNode):
         """The device name of a partition of a GPU (by position on the bus)."""
         return partition_device_name(self.gpus[gpu], profile, start)
 
+    def part(self, start: int = 6, gpu: int = 0) -> str:
+        """The device name of a 1g.10gb that begins at a memory slice."""
+        return self.partition(gpu, "1g.10gb", start)
+
     def claim_devices(
         self, name: str, *devices: str, uid: str = "", admin: bool = False, **extra: Any
     ) -> ClaimRef:
@@ -349,6 +353,22 @@ class FakeNode(ShownNode):
                 "shareID": str(uuid.uuid4()),
                 "consumedCapacity": consumed or {"shares": "1", "memory": "0"},
             }
+        return ref
+
+    def prepared(self, name: str, *gpus: int, **extra: Any) -> ClaimRef:
+        """A claim for these GPUs that is prepared."""
+        return self._prepare_new(self.claim(name, *gpus, **extra))
+
+    def prepared_devices(self, name: str, *devices: str, **extra: Any) -> ClaimRef:
+        """The same for devices."""
+        return self._prepare_new(self.claim_devices(name, *devices, **extra))
+
+    def prepared_shares(self, name: str, *devices: str, **extra: Any) -> ClaimRef:
+        """The same for shares."""
+        return self._prepare_new(self.claim_shares(name, *devices, **extra))
+
+    def _prepare_new(self, ref: ClaimRef) -> ClaimRef:
+        self.prepare(ref)
         return ref
 
     def call(self, started_ns: int | None = None, *, active: bool = True) -> Call:

@@ -64,6 +64,10 @@ class ShownNode:
         assert entry is not None
         return entry
 
+    def entry_file(self, ref: HasUid) -> Path:
+        """Where it lies."""
+        return self.boot_files / "journal" / f"{ref.uid}.json"
+
     def spec_path(self, ref: ClaimRef) -> Path:
         """Where the claim's CDI spec lies."""
         return self.cdi / cdi_spec_file_name(ref.uid)

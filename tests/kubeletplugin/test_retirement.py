@@ -118,8 +118,7 @@ def test_a_daemon_that_no_claim_accounts_for_is_ended(departing: Departing) -> N
 
 def test_a_daemon_that_cannot_be_ended_keeps_the_node_from_being_clean(departing: Departing) -> None:
     node = departing.node
-    ref = node.claim_shares("mps", node.shared("mps-4", 3))
-    node.prepare(ref)
+    ref = node.prepared_shares("mps", node.shared("mps-4", 3))
     departing.end(ref)
     node.mps.silent = True
 

@@ -191,8 +191,7 @@ def test_a_boot_leaves_to_an_admin_what_claims_had_in_the_boot_before(tmp_path: 
 
 
 def test_instances_that_start_at_the_same_moment_begin_the_boot_once(node: FakeNode) -> None:
-    ref = node.claim("whole", WHOLE)
-    node.prepare(ref)
+    ref = node.prepared("whole", WHOLE)
     node.stop()
     node.boot_id = NOW
     log = io.StringIO()

@@ -27,8 +27,7 @@ def reload(node: FakeNode) -> Callable[[], None]:
 def test_a_partition_is_made_anew_when_the_kubelet_asks_again(
     node: FakeNode, reload: Callable[[], None]
 ) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
+    ref = node.prepared_devices("train", node.part())
     reload()
     assert node.instances() == ()
 
@@ -45,8 +44,7 @@ def test_what_somebody_else_made_after_the_reload_is_left_alone(
     node: FakeNode, reload: Callable[[], None]
 ) -> None:
     """It lies where the claim's partition lay, with the same profile and the same id."""
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
+    ref = node.prepared_devices("train", node.part())
     reload()
     theirs = node.cut_by_hand(ONE, 6, 1)
 
@@ -88,15 +86,15 @@ def test_what_a_container_has_from_a_deleted_claim_stays_blocked(
 
     assert node.watch.state().blocked == (before,)
     with pytest.raises(DeviceHeld):
-        node.prepare(node.claim("next", 1))
+        node.prepared("next", 1)
 
 
 def test_the_pods_of_what_is_gone_are_told_to_go(node: FakeNode, reload: Callable[[], None]) -> None:
-    partition, whole = node.partition(0, "1g.10gb", 6), gpu_device_name(node.gpus[1])
+    partition, whole = node.part(), gpu_device_name(node.gpus[1])
     for name, device in (("cut", partition), ("whole", whole)):
-        node.prepare(node.claim_devices(name, device))
+        node.prepared_devices(name, device)
     share = node.shared("ts-4", 2)
-    node.prepare(node.claim_shares("turns", share))
+    node.prepared_shares("turns", share)
     reload()
 
     health = {told.device: told for told in node.told_health().values()}

@@ -72,8 +72,7 @@ def hooked(tmp_path: Path) -> Iterator[HookedNode]:
 
 def test_a_claims_spec_calls_the_copy_also_for_the_links_of_its_gpu(hooked: HookedNode) -> None:
     hooked.upgrade("1.20.1")
-    claim = hooked.claim("train", 0)
-    hooked.prepare(claim)
+    claim = hooked.prepared("train", 0)
 
     of_gpu, of_all = hooked.edits(claim)
 
@@ -92,8 +91,7 @@ def test_after_an_upgrade_running_claims_get_the_new_hook_and_then_the_older_one
 ) -> None:
     hooked.upgrade_memory_hook("first")
     claims = [hooked.limited(name, gpu) for gpu, name in enumerate(("a", "b"))]
-    free = hooked.claim("free", 2)
-    hooked.prepare(free)
+    free = hooked.prepared("free", 2)
     assert MEMORY_HOOK not in hooked.spec_path(free).read_text()
     before = hooked.program(claims[0])
     hooked.upgrade_memory_hook("second")

@@ -30,8 +30,7 @@ def counted(heard: Heard) -> Counter[str]:
 
 
 def test_each_phase_is_told_once_where_it_belongs(node: FakeNode, heard: Heard) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
+    ref = node.prepared("train", 0)
     phases = ("claim", "locks", "locate", "hardware", "sharing", "spec", "journal", "files")
     assert counted(heard) == dict.fromkeys(phases, 1)
     heard.clear()

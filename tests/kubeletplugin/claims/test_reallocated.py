@@ -36,10 +36,10 @@ def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:
 
 
 def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 1))
+    ref = node.claim_devices("train", node.part(1))
     node.in_use = used(*node.prepare(ref))
     spec = node.spec_path(ref).read_bytes()
-    node.claim_devices("train", node.partition(0, "1g.10gb", 2), uid=ref.uid)
+    node.claim_devices("train", node.part(2), uid=ref.uid)
     node.register()
 
     with pytest.raises(DeviceHeld, match="a container still has the former ones"):
@@ -111,8 +111,7 @@ def test_a_claim_that_was_released_or_prepared_anew_meanwhile_stays_as_it_is_now
 
 
 def test_a_tombstone_stays_when_its_claim_came_back_or_ended_again_meanwhile(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
+    ref = node.prepared("train", 1)
     node.unprepare(ref)
     tomb = node.entry(ref)
     node.prepare(ref)

@@ -34,12 +34,11 @@ def _elsewhere(node: FakeNode) -> None:
 def test_a_claim_that_the_node_has_no_more_is_let_go(
     node: FakeNode, happens: Callable[[FakeNode], object]
 ) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
+    ref = node.prepared("train", 1)
     happens(node)
 
     assert node.reconciler.run_once() == (ref.uid,)
-    node.prepare(node.claim("next", 1))
+    node.prepared("next", 1)
 
 
 def test_a_claim_that_was_allocated_another_device_is_let_go_unless_a_container_has_the_old_one(
@@ -56,8 +55,7 @@ def test_a_claim_that_was_allocated_another_device_is_let_go_unless_a_container_
 
 
 def test_a_claim_whose_status_makes_no_sense_is_kept(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
+    ref = node.prepared("train", 1)
     node.api["team", "train"]["status"] = {"allocation": {"devices": {"results": [{"driver": 5}, 7]}}}
 
     assert node.reconciler.run_once() == ()
@@ -80,14 +78,14 @@ def test_a_claim_is_kept_while_the_api_does_not_answer_and_the_others_go_on(node
 def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     first = node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_bytes(b"\0\0")
+    node.entry_file(ref).write_bytes(b"\0\0")
 
     recovered = node.restart()
 
     assert recovered.lost == (ref.uid,)
     assert [aside.uid for aside in node.journal.take_set_aside()] == [ref.uid]
     with pytest.raises(DeviceHeld, match="still held by another claim") as caught:
-        node.prepare(node.claim("thief", 1))
+        node.prepared("thief", 1)
     assert f"held by claim UID {ref.uid}" in caught.value.logged
     assert node.prepare(ref) == first
     assert node.journal.get(ref.uid) is not None
@@ -98,19 +96,18 @@ def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(n
 def test_a_journal_file_that_can_neither_be_read_nor_put_aside_frees_no_device(node: FakeNode) -> None:
     ref = node.claim("train", 1)
     first = node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_bytes(b"\0\0")
+    node.entry_file(ref).write_bytes(b"\0\0")
     (node.boot_files / "journal" / "unreadable").touch()
 
     assert node.restart().lost == (ref.uid,)
     with pytest.raises(DeviceHeld):
-        node.prepare(node.claim("thief", 1))
+        node.prepared("thief", 1)
     assert node.prepare(ref) == first
 
 
 def test_a_lost_claim_that_no_container_has_goes_at_the_second_look(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").unlink()
+    ref = node.prepared("train", 1)
+    node.entry_file(ref).unlink()
     assert node.restart().lost == (ref.uid,)
 
     assert node.reconciler.run_once() == ()
@@ -142,20 +139,18 @@ def test_a_spec_that_the_disk_does_not_let_go_keeps_nothing_from_starting(node: 
 
 def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: FakeNode) -> None:
     """Whoever put it back: no claim has it any more."""
-    ref = node.claim("train", 1)
-    node.prepare(ref)
+    ref = node.prepared("train", 1)
     spec = node.spec_path(ref).read_bytes()
     node.unprepare(ref)
     node.spec_path(ref).write_bytes(spec)
 
     assert node.restart().removed == (ref.uid,)
-    node.prepare(node.claim("next", 1))
+    node.prepared("next", 1)
 
 
 def test_a_spec_that_was_lost_or_damaged_comes_back_without_the_kubelet(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "hgx-h100")
-    ref = node.claim_shares("train", f"{node.partition(1, '3g.40gb', 4)}-mps-2")
-    node.prepare(ref)
+    ref = node.prepared_shares("train", f"{node.partition(1, '3g.40gb', 4)}-mps-2")
     good = node.spec_path(ref).read_bytes()
     node.api.clear()
 
@@ -189,7 +184,7 @@ def test_a_spec_that_a_prepare_is_about_to_write_is_not_taken_for_lost(
             assert looked.wait(10)
 
     node.on_step = pass_between
-    node.prepare(node.claim("train", 1))
+    node.prepared("train", 1)
     passing.join()
 
     assert node.steps.count("metadata written") == 1, "a second write is seen by whoever lists the folder"
@@ -197,7 +192,7 @@ def test_a_spec_that_a_prepare_is_about_to_write_is_not_taken_for_lost(
 
 def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "hgx-h100")
-    ended, cut = node.claim("ended", 1), node.claim_devices("cut", node.partition(0, "1g.10gb", 6))
+    ended, cut = node.claim("ended", 1), node.claim_devices("cut", node.part())
     node.prepare(ended)
     node.prepare(cut)
     node.unprepare(ended)

@@ -29,7 +29,7 @@ def test_a_waiting_claim_gets_what_a_claim_had_that_is_gone_for_a_while(node: Fa
         clock.seconds += CERTAIN_SECONDS
 
     node.on_complaint = wait
-    node.prepare(node.claim("next", 1))
+    node.prepared("next", 1)
 
     assert len(node.complaints) == 1
     assert not node.spec_path(gone).exists()

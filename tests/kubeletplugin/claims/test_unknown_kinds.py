@@ -31,7 +31,7 @@ def prepared_by_a_newer_version(node: FakeNode, ref: ClaimRef) -> Entry:
 def written_in_a_newer_schema(node: FakeNode, ref: ClaimRef) -> None:
     """The file of a claim as a version writes it that has other fields, which a new plugin reads."""
     node.prepare(ref)
-    path = node.boot_files / "journal" / f"{ref.uid}.json"
+    path = node.entry_file(ref)
     body = json.loads(path.read_bytes())["entry"]
     body["devices"] = [
         {name: device[name] for name in ("device", "pci", "more_gpus")} | {"form": ["whole"]}
@@ -58,16 +58,16 @@ def test_it_is_kept_and_held_and_nobody_answers_for_it_or_lets_it_go(
     """It was put aside as damaged, and the version that wrote it did not find it any more."""
     ref = node.claim("new", 0)
     prepared(node, ref)
-    path = node.boot_files / "journal" / f"{ref.uid}.json"
+    path = node.entry_file(ref)
     before = path.read_bytes()
 
     for does in (node.prepare, node.unprepare):
         with pytest.raises(ClaimBlocked, match=why):
             does(ref)
     with pytest.raises(DeviceHeld, match="is still held by another claim"):
-        node.prepare(node.claim("whole", 0))
+        node.prepared("whole", 0)
     with pytest.raises(DeviceHeld):
-        node.prepare(node.claim_devices("part", node.partition(0, "1g.10gb", 6)))
+        node.prepared_devices("part", node.part())
     assert node.prepare(node.claim("other", 1))
 
     node.sharing_reconciler.run_once()

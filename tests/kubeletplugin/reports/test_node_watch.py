@@ -43,16 +43,14 @@ def test_what_a_claim_has_that_is_being_let_go_is_nobody_elses(node: FakeNode) -
 
 def left_behind(node: FakeNode) -> ClaimRef:
     """A claim that has ended and whose partition a process still uses."""
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
+    ref = node.prepared_devices("train", node.part())
     node.machine.set_processes(node.partition_uuid(ref), (4242,))
     assert isinstance(node.unprepare(ref), InstanceInUse)
     return ref
 
 
 def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
+    ref = node.prepared_devices("train", node.part())
     before = node.journal.entries()
     seen = node.discovery.snapshot()
     node.unprepare(ref)
@@ -60,7 +58,7 @@ def test_an_instance_that_is_destroyed_during_the_look_was_its_claims(node: Fake
 
 
 def test_an_instance_that_lived_within_one_look_was_its_claims(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    ref = node.claim_devices("train", node.part())
     before = node.journal.entries()
     node.prepare(ref)
     seen = node.discovery.snapshot()
@@ -74,8 +72,7 @@ def test_an_instance_that_lived_within_one_look_was_its_claims(node: FakeNode) -
 def test_an_instance_that_stands_where_a_claim_had_one_before_is_told_of_by_the_next_look(
     node: FakeNode,
 ) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
+    ref = node.prepared_devices("train", node.part())
     node.unprepare(ref)
     node.cut_by_hand(ONE, 6, 1)
 
@@ -86,17 +83,15 @@ def test_an_instance_that_stands_where_a_claim_had_one_before_is_told_of_by_the_
 
 
 def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
+    node.prepared_devices("train", node.part())
     node.reboot()
     node.cut_by_hand(ONE, 6, 1)
     assert blocked(node) == [("foreign-instance", Placement(6, 1))]
 
 
 def test_all_of_the_gpu_of_a_lost_claim_is_blocked(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
+    ref = node.prepared_devices("train", node.part())
+    node.entry_file(ref).write_text("{")
     node.restart()
     (lost,) = node.watch.state().blocked
     assert (lost.pci, lost.span, lost.reason) == (node.gpus[0], None, "held-by-claim")
@@ -109,10 +104,10 @@ def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> 
     with watching(node) as told:
         told.wait(NodeState())
         whole = node.claim("whole", 1)
-        device = node.partition(0, "1g.10gb", 0)
+        device = node.part(0)
         node.prepare(whole)
-        node.prepare(node.claim_devices("train", device))
-        node.prepare(node.claim("look", 2, admin=True))
+        node.prepared_devices("train", device)
+        node.prepared("look", 2, admin=True)
         held = tuple(sorted((gpu_device_name(node.gpus[1]), device)))
         told.wait(NodeState(held))
 
@@ -156,7 +151,7 @@ def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) ->
 def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
     with watching(node) as told:
         ref = left_behind(node)
-        device = node.partition(0, "1g.10gb", 6)
+        device = node.part()
         message = f"{device} of claim team/train (UID {ref.uid}), which has ended, could not be destroyed yet"
         told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], Placement(6, 1), "in-use", message),)))
         node.machine.set_processes(node.partition_uuid(ref), ())
@@ -167,7 +162,7 @@ def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNo
 def test_a_daemon_that_has_just_started_is_not_missed_while_the_stream_is_late(node: FakeNode) -> None:
     """On a busy machine its GPU was blocked, and the next shares went to another one."""
     node.mps.follow(node.watch.daemons)
-    node.prepare(node.claim_shares("train", f"{gpu_device_name(node.gpus[0])}-mps-4"))
+    node.prepared_shares("train", f"{gpu_device_name(node.gpus[0])}-mps-4")
 
     assert node.watch.state().blocked == ()
 
@@ -199,8 +194,7 @@ def test_a_daemon_of_a_claim_that_comes_while_the_daemons_are_looked_at_is_not_m
 def test_a_daemon_that_ends_with_its_last_share_is_not_missed(node: FakeNode) -> None:
     with watching(node) as told:
         device = f"{gpu_device_name(node.gpus[0])}-mps-4"
-        share = node.claim_shares("share", device)
-        node.prepare(share)
+        share = node.prepared_shares("share", device)
         node.watch.daemons((MpsState(gpu_device_name(node.gpus[0]), running=True),))
         told.wait(NodeState((device,)))
 
@@ -220,9 +214,9 @@ def test_a_daemon_that_ends_with_its_last_share_is_not_missed(node: FakeNode) ->
 
 
 def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
-    device, other = node.partition(0, "1g.10gb", 0), node.partition(1, "1g.10gb", 0)
-    node.prepare(node.claim_devices("train", device))
-    node.prepare(node.claim_devices("other", other))
+    device, other = node.part(0), node.part(0, 1)
+    node.prepared_devices("train", device)
+    node.prepared_devices("other", other)
     assert node.told_health()[device].health.word == "Healthy"
 
     node.machine.lose(node.gpus[0])
@@ -232,7 +226,7 @@ def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
 
 
 def test_a_gpu_is_busy_while_its_mig_mode_is_changed(node: FakeNode) -> None:
-    device = node.partition(0, "1g.10gb", 6)
+    device = node.part()
     ref = node.claim_devices("train", device)
     node.machine.hang("set_mig_mode", gpu=0)
     with watching(node) as told, ThreadPoolExecutor(1) as pool:

@@ -39,8 +39,8 @@ def test_an_mps_share_is_told_with_its_claim_its_id_and_its_limits(node: FakeNod
 
 
 def test_time_slices_have_no_limits_to_tell_and_whole_gpus_are_left_out(node: FakeNode) -> None:
-    node.prepare(node.claim("alone", 0))
-    node.prepare(node.claim("together", 1, config=slicing("Long")))
+    node.prepared("alone", 0)
+    node.prepared("together", 1, config=slicing("Long"))
 
     (use,) = uses(node)
 
@@ -66,8 +66,8 @@ def only_instance(device: NvmlDevice) -> tuple[str, str, str]:
 
 
 def test_a_partition_is_told_with_its_claim_and_what_nvml_calls_it(node: FakeNode) -> None:
-    device = node.partition(1, "1g.10gb", 6)
-    node.prepare(node.claim_devices("train", device))
+    device = node.part(6, 1)
+    node.prepared_devices("train", device)
     uuid, gpu_instance, compute_instance = only_instance(node.handle(1))
 
     assert uses_of_partitions(node) == [
@@ -88,9 +88,9 @@ def test_a_partition_is_told_with_its_claim_and_what_nvml_calls_it(node: FakeNod
 def test_static_partitions_are_told_and_neither_whole_gpus_nor_who_only_looks(node: FakeNode) -> None:
     node.cut_by_hand(THREE, 4, 4)
     device = static_device_name(node.gpus[0], "3g.40gb", 4)
-    node.prepare(node.claim("whole", 1))
-    node.prepare(node.claim_devices("owner", device))
-    node.prepare(node.claim_devices("looker", device, admin=True))
+    node.prepared("whole", 1)
+    node.prepared_devices("owner", device)
+    node.prepared_devices("looker", device, admin=True)
     uuid, gpu_instance, compute_instance = only_instance(node.handle(0))
     (use,) = uses_of_partitions(node)
     assert (use["claim"], use["device"], use["uuid"]) == ("owner", device, uuid)

@@ -48,9 +48,9 @@ def fault(*devices: str) -> dict[str, object]:
 
 
 def test_a_fault_of_a_partition_is_of_its_claim_alone(node: FakeNode) -> None:
-    hit, spared = node.partition(0, "1g.10gb", 0), node.partition(0, "1g.10gb", 1)
-    node.prepare(node.claim_devices("hit", hit))
-    node.prepare(node.claim_devices("spared", spared))
+    hit, spared = node.part(0), node.part(1)
+    node.prepared_devices("hit", hit)
+    node.prepared_devices("spared", spared)
     published = PublishedDevices()
     node.health.add_reported(published.health_of)
     assert node.told_health()[hit].health.word == "Healthy"

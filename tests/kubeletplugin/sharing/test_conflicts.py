@@ -129,7 +129,7 @@ def claimed(node: FakeNode, name: str, form: str) -> ClaimRef:
     if form == "own":
         return node.claim(name, 0, config=slicing("Long"))
     if form == "part":
-        return node.claim_devices(name, node.partition(0, "1g.10gb", 6))
+        return node.claim_devices(name, node.part())
     consumed = {"memory": "10Gi"} if form == "mps-mem" else None
     return node.claim_shares(name, node.shared(form), consumed=consumed)
 
@@ -139,28 +139,27 @@ def test_a_claim_that_wants_another_time_slice_than_its_class_gives_is_refused_f
     node: FakeNode, given: list[dict[str, Any]]
 ) -> None:
     """A tenant who sets the time-slice of a GPU would set it for the pods of others."""
-    other = node.claim_shares("other", node.shared("ts-4"), config=given)
-    node.prepare(other)
+    node.prepared_shares("other", node.shared("ts-4"), config=given)
     before = node.interval()
     greedy = node.claim_shares("greedy", node.shared("ts-4"), config=[*given, *slicing("Long")])
     with pytest.raises(ClaimRefused, match="its class sets"):
         node.prepare(greedy)
     assert node.journal.get(greedy.uid) is None
     assert node.interval() == before
-    node.prepare(node.claim_shares("later", node.shared("ts-4"), config=given))
+    node.prepared_shares("later", node.shared("ts-4"), config=given)
 
 
 def test_a_claim_that_wants_no_other_time_slice_gets_that_of_its_class(node: FakeNode) -> None:
     wishes = (slicing("Long"), config({"strategy": "TimeSlicing"}), config(None))
     for number, wish in enumerate(wishes):
         given = [*class_slicing("Long"), *wish]
-        node.prepare(node.claim_shares(f"c-{number}", node.shared("ts-4", number), config=given))
+        node.prepared_shares(f"c-{number}", node.shared("ts-4", number), config=given)
         assert node.interval(number) == "Long"
 
 
 def test_all_of_a_fractional_gpu_takes_the_time_slice_that_its_claim_wants(node: FakeNode) -> None:
     device = node.shared("ts-frac-4")
-    node.prepare(node.claim_shares("all", device, consumed={"shares": "4"}, config=slicing("Long")))
+    node.prepared_shares("all", device, consumed={"shares": "4"}, config=slicing("Long"))
     assert node.interval() == "Long"
     part = node.claim_shares("part", node.shared("ts-frac-4", 1), config=slicing("Long"))
     with pytest.raises(ClaimRefused, match="its class sets Default"):

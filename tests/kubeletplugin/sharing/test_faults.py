@@ -34,7 +34,7 @@ def part(node: FakeNode, form: str = "mps-2") -> str:
 
 def lose(node: FakeNode, ref: ClaimRef) -> None:
     """Have the file of a claim in the journal damaged, and the plugin start anew."""
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
+    node.entry_file(ref).write_text("{")
     node.restart()
 
 
@@ -94,7 +94,7 @@ def test_in_a_vgpu_guest_mps_is_refused_for_good_and_the_gpu_stays_free(tmp_path
         node.prepare(ref)
     node.assert_holds_nothing(ref)
     node.assert_as_before()
-    node.prepare(node.claim("whole", 0))
+    node.prepared("whole", 0)
     node.stop()
 
 
@@ -131,8 +131,7 @@ def test_what_a_share_set_is_known_until_its_lost_gpu_was_seen_again(node: FakeN
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_lost_gpu_does_not_keep_the_others_of_its_group(node: FakeNode, lost: int) -> None:
-    ref = node.claim("own", 0, 1, config=mps())
-    node.prepare(ref)
+    ref = node.prepared("own", 0, 1, config=mps())
     node.machine.lose(node.gpus[lost])
     node.unprepare(ref)
     assert (node.compute_mode(1 - lost), node.mps.running) == ("default", {})
@@ -155,20 +154,19 @@ def test_leftovers_are_cleared_before_the_gpu_is_handed_out_again(node: FakeNode
     node.prepare(ref)
     node.mps.silent = True
     node.unprepare(ref)
-    for other in (node.claim("whole", 0), node.claim_devices("part", node.partition(0, "1g.10gb", 6))):
+    for other in (node.claim("whole", 0), node.claim_devices("part", node.part())):
         with pytest.raises(NotReady, match="no MPS supervisor"):
             node.prepare(other)
         node.assert_holds_nothing(other)
         assert not node.mig_enabled()
     node.mps.silent = False
-    node.prepare(node.claim("whole", 0))
+    node.prepared("whole", 0)
     node.assert_as_before()
 
 
 def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) -> None:
     """They became leftovers after the claim's locks were chosen: the next try takes all of them."""
-    ref = node.claim("own", 0, 1, config=mps())
-    node.prepare(ref)
+    ref = node.prepared("own", 0, 1, config=mps())
     before = node.recorded()
     moved = node.boot_files / "sharing" / f"{before[0]}.json"
     aside = moved.rename(moved.with_name("aside"))
@@ -304,7 +302,7 @@ def test_a_lost_claim_keeps_its_gpu_as_it_is(node: FakeNode) -> None:
         "exclusive-process",
     )
     with pytest.raises(DeviceHeld):
-        node.prepare(node.claim("whole", 0))
+        node.prepared("whole", 0)
     node.unprepare(ref)
     node.sharing_reconciler.run_once()
     node.assert_as_before()

@@ -39,16 +39,14 @@ def test_equal_shares_are_parts_of_what_their_slice_says(node: FakeNode) -> None
     device = node.shared("ts-4")
     node.published_memory[device] = 22000 * MIB
     for number in range(4):
-        ref = node.claim_shares(str(number), device, consumed={"shares": "1"})
-        node.prepare(ref)
+        ref = node.prepared_shares(str(number), device, consumed={"shares": "1"})
         assert memory_of(node, ref) == 5500 * MIB
 
 
 def test_a_driver_that_does_not_tell_what_it_keeps_has_all_memory_shared(node: FakeNode) -> None:
     for gpu in range(4):
         node.machine.not_supported("memory_use", gpu=gpu)
-    ref = node.claim_shares("a", node.shared("ts-4"), consumed={"shares": "4"})
-    node.prepare(ref)
+    ref = node.prepared_shares("a", node.shared("ts-4"), consumed={"shares": "4"})
     assert memory_of(node, ref) == 23034 * MIB
 
 
@@ -110,7 +108,7 @@ def test_what_cannot_be_held_or_is_not_known_is_refused_until_it_is(
         node.prepare(ref)
     node.assert_holds_nothing(ref)
     node.assert_as_before()
-    node.prepare(node.claim("alone", 1))
+    node.prepared("alone", 1)
     mend(node)
     node.prepare(ref)
     assert memory_of(node, ref) == limit_bytes
@@ -201,7 +199,7 @@ def test_an_unprepare_that_ended_is_finished_or_the_claim_is_prepared_again(
     node.unprepare(ref)
     assert node.entry(ref).state == "released"
     assert node.files() == []
-    node.prepare(node.claim("next", 0))
+    node.prepared("next", 0)
 
 
 @pytest.mark.parametrize(("operation", "fewest_ends"), [("prepare", 8), ("unprepare", 6)])
@@ -229,4 +227,4 @@ def test_a_real_process_may_end_before_any_change_of_the_disk(
         assert node.hard(node.run(held.cdi_device, "next")) <= 5641 * MIB
         node.unprepare(ref)
         assert node.files() == []
-        node.prepare(node.claim("next", 0))
+        node.prepared("next", 0)

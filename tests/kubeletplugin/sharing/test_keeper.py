@@ -66,8 +66,7 @@ def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
 
 
 def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(node: FakeNode) -> None:
-    ref = node.claim_shares("a", node.shared("mps-4"))
-    node.prepare(ref)
+    ref = node.prepared_shares("a", node.shared("mps-4"))
     node.handle().set_compute_mode("default")  # as a reset of the GPU does
 
     node.sharing_reconciler.run_once()
@@ -81,8 +80,7 @@ def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(
 
 
 def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode) -> None:
-    ref = node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long"))
-    node.prepare(ref)
+    ref = node.prepared_shares("a", node.shared("ts-4"), config=class_slicing("Long"))
     assert node.interval() == "Long"
     node.machine.reset(node.gpus[0])
     assert node.interval() == "Default"
@@ -100,7 +98,7 @@ def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode)
 
 def test_nvidia_smi_is_not_started_for_a_time_slice_that_was_just_set_or_seen(node: FakeNode) -> None:
     """It takes a second on a real node, in which the claims of the GPU wait."""
-    node.prepare(node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long")))
+    node.prepared_shares("a", node.shared("ts-4"), config=class_slicing("Long"))
     for looks in (0, 1):
         for _ in range(3):
             node.sharing_reconciler.run_once()
@@ -109,7 +107,7 @@ def test_nvidia_smi_is_not_started_for_a_time_slice_that_was_just_set_or_seen(no
 
 
 def test_a_time_slice_is_looked_at_when_the_plugin_or_the_driver_begins_anew(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long")))
+    node.prepared_shares("a", node.shared("ts-4"), config=class_slicing("Long"))
     node.machine.reset(node.gpus[0])
     node.restart()
     node.sharing_reconciler.run_once()
@@ -123,7 +121,7 @@ def test_a_time_slice_is_looked_at_when_the_plugin_or_the_driver_begins_anew(nod
 def test_a_gpu_for_which_a_program_of_the_driver_hangs_is_blocked_until_it_ends_again(node: FakeNode) -> None:
     with watching(node) as told:
         device = node.shared("ts-4")
-        node.prepare(node.claim_shares("a", device, config=class_slicing("Long")))
+        node.prepared_shares("a", device, config=class_slicing("Long"))
         told.wait(NodeState((device,)))
         node.time_slices.failures = [ProgramHangs("nvidia-smi did not end within 10 s")]
         later(node)
@@ -167,7 +165,7 @@ def test_a_call_that_is_nearly_over_has_too_little_time_to_say_that_a_program_ha
 def test_how_the_daemons_are_becomes_the_state_of_the_node(node: FakeNode) -> None:
     with following(node) as telling, watching(node) as told:
         device = node.shared("mps-4")
-        node.prepare(node.claim_shares("a", device))
+        node.prepared_shares("a", device)
         tell(node, telling)
         message = f"{device}: its MPS control daemon does not exist"
         told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], None, "mps-daemon", message),)))
@@ -191,7 +189,7 @@ def test_a_daemon_without_a_share_is_ended_and_its_gpu_put_back(node: FakeNode) 
 def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
     """It is older than what the supervisor told, and its record younger than the keeper's look."""
     with following(node) as telling:
-        node.prepare(node.claim_shares("a", node.shared("mps-4")))
+        node.prepared_shares("a", node.shared("mps-4"))
         (node.boot_files / "sharing" / f"{node.whole()}.json").unlink()
         node.read_anew()
         tell(node, telling, node.whole())
@@ -201,7 +199,7 @@ def test_a_daemon_that_has_shares_again_stays(node: FakeNode) -> None:
 
 def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode) -> None:
     with following(node) as telling:
-        node.prepare(node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long")))
+        node.prepared_shares("a", node.shared("ts-4"), config=class_slicing("Long"))
         telling.running[node.whole()] = MpsDaemon(node.whole(), (node.uuid(),))
         tell(node, telling, node.whole())
         node.sharing_reconciler.run_once()
@@ -209,9 +207,8 @@ def test_a_daemon_beside_time_slices_is_ended_and_the_slices_stay(node: FakeNode
 
 
 def test_a_daemon_that_a_lost_claim_may_have_stays(node: FakeNode) -> None:
-    ref = node.claim_shares("a", node.shared("mps-4"))
-    node.prepare(ref)
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
+    ref = node.prepared_shares("a", node.shared("mps-4"))
+    node.entry_file(ref).write_text("{")
     (node.boot_files / "sharing" / f"{node.whole()}.json").unlink()
     node.read_anew()
     with following(node) as telling:

@@ -114,5 +114,5 @@ def test_shares_of_one_client_add_up_to_all_threads_at_most() -> None:
 def test_a_compute_mode_is_read_back(node: FakeNode) -> None:
     node.machine.lie("set_compute_mode")
     with pytest.raises(NotReady, match="was set to compute mode exclusive-process but is in default"):
-        node.prepare(node.claim_shares("a", node.shared("mps-4")))
+        node.prepared_shares("a", node.shared("mps-4"))
     assert (node.mps.ensured, node.compute_mode()) == (0, "default"), "its clients would not be kept apart"

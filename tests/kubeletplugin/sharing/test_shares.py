@@ -11,9 +11,9 @@ from tests.kubeletplugin.share_node import GIB, H100_MIB, class_slicing, mps
 
 
 def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None:
-    node.prepare(node.claim_shares("a", node.shared("mps-4")))
+    node.prepared_shares("a", node.shared("mps-4"))
     node.steps.clear()
-    node.prepare(node.claim_shares("b", node.shared("mps-4")))
+    node.prepared_shares("b", node.shared("mps-4"))
     assert node.steps == ["begun", "daemon", "committed", "metadata written", "spec written"]
 
 
@@ -29,8 +29,7 @@ def test_the_time_slice_is_set_once_and_put_back_with_the_last_share(node: FakeN
     assert (node.mps.ensured, node.compute_mode()) == (0, "default")
     node.unprepare(refs[0])
     assert (node.interval(), node.time_slices.calls) == ("Long", 1)
-    shorter = node.claim_shares("d", node.shared("ts-4"), config=class_slicing("Short"))
-    node.prepare(shorter)
+    shorter = node.prepared_shares("d", node.shared("ts-4"), config=class_slicing("Short"))
     assert node.interval() == "Short", "the shortest that a class of theirs gives"
     node.unprepare(shorter)
     assert node.interval() == "Long"
@@ -54,8 +53,7 @@ def test_the_share_id_goes_to_the_journal_the_spec_and_the_answer(node: FakeNode
 
 
 def test_a_client_finds_its_daemon_and_its_limits(node: FakeNode) -> None:
-    ref = node.claim_shares("a", node.shared("mps-4"))
-    node.prepare(ref)
+    ref = node.prepared_shares("a", node.shared("mps-4"))
     assert node.variables(ref) == {
         "CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps",
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
@@ -90,8 +88,7 @@ def test_admin_access_beside_shares_touches_nothing(node: FakeNode) -> None:
     node.prepare(watcher)
     node.assert_as_before()
     assert node.variables(watcher) == {}
-    ref = node.claim_shares("a", node.shared("mps-4"))
-    node.prepare(ref)
+    ref = node.prepared_shares("a", node.shared("mps-4"))
     node.unprepare(watcher)
     assert node.daemon_limits() == (25, (H100_MIB // 4,))
     node.unprepare(ref)
@@ -102,8 +99,7 @@ def test_all_of_a_fractional_gpu_is_a_whole_gpu(node: FakeNode) -> None:
     """The prepared device says nothing of shares, and other claims are kept off."""
     device = node.shared("mps-frac-mem")
     node.published_memory[device] = 79 * GIB
-    ref = node.claim_shares("all", device, consumed={"memory": "79Gi"})
-    node.prepare(ref)
+    ref = node.prepared_shares("all", device, consumed={"memory": "79Gi"})
     assert node.entry(ref).devices[0].share is None
     assert node.variables(ref) == {}
     node.assert_as_before()
@@ -131,8 +127,7 @@ def test_the_pods_of_one_claim_share_its_gpu_by_mps(node: FakeNode) -> None:
 
 
 def test_one_daemon_serves_the_gpus_that_a_claim_shares_alike(node: FakeNode) -> None:
-    ref = node.claim("own", 2, 0, config=mps(multiUser=True))
-    node.prepare(ref)
+    ref = node.prepared("own", 2, 0, config=mps(multiUser=True))
     assert list(node.mps.running) == [node.whole(0)]
     assert node.daemon().devices == tuple(sorted((node.uuid(0), node.uuid(2))))
     assert node.daemon().multi_user
@@ -147,9 +142,8 @@ def test_one_daemon_serves_the_gpus_that_a_claim_shares_alike(node: FakeNode) ->
 
 
 def test_a_partition_that_its_claim_shares_has_a_daemon_of_its_own_and_no_mode(node: FakeNode) -> None:
-    device = node.partition(0, "1g.10gb", 6)
-    ref = node.claim_devices("own", device, config=mps(kind="MigDeviceConfig"))
-    node.prepare(ref)
+    device = node.part()
+    ref = node.prepared_devices("own", device, config=mps(kind="MigDeviceConfig"))
     (running,) = node.mps.running.values()
     held = node.entry(ref).devices[0]
     assert (running.name, running.devices) == (device, (cuda_uuid(held),))

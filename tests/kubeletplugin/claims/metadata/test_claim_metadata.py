@@ -43,8 +43,7 @@ def test_the_claim_of_a_template_lies_where_the_pod_knows_it(node: FakeNode) -> 
 
 
 def test_a_partition_that_was_made_has_the_uuid_that_no_slice_could_tell(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4))
-    node.prepare(ref)
+    ref = node.prepared_devices("train", node.part(), node.partition(1, "3g.40gb", 4))
 
     entry = node.entry(ref)
     for index, held in enumerate(entry.devices):
@@ -57,8 +56,7 @@ def test_a_partition_that_was_made_has_the_uuid_that_no_slice_could_tell(node: F
 def test_files_can_be_read_by_a_process_that_is_not_root_and_nothing_else_of_the_folder(
     node: FakeNode,
 ) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
+    ref = node.prepared("train", 0)
 
     (path,) = mounts(node, ref).values()
     assert path.stat().st_mode & 0o777 == 0o644
@@ -77,8 +75,7 @@ def test_unprepare_removes_the_files_of_its_claim_alone(node: FakeNode) -> None:
 
 @pytest.mark.parametrize("by", ["prepare", "the look at specs"])
 def test_a_file_that_was_lost_is_written_anew_and_one_that_is_there_stays(node: FakeNode, by: str) -> None:
-    ref = node.claim("train", 0, 1)
-    node.prepare(ref)
+    ref = node.prepared("train", 0, 1)
     lost, kept = mounts(node, ref).values()
     before, number = lost.read_text(), kept.stat().st_ino
     lost.unlink()
@@ -93,8 +90,7 @@ def test_a_file_that_was_lost_is_written_anew_and_one_that_is_there_stays(node: 
 
 
 def test_a_restart_keeps_the_files_of_claims_and_sweeps_those_of_nobody(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
+    ref = node.prepared("train", 0)
     folder = node.boot_files / "metadata"
     (folder / "0f5b2a52-6b35-4d0e-9d4d-6d0d8d2f6c11_gpu.json").write_text("{}")
     (folder / f".tmp-{ref.uid}_gpu-0.json-0123456789ab").write_text("{")

@@ -86,8 +86,8 @@ def _device(node: FakeNode, module: int) -> str:
 
 def test_partitions_of_mig_and_those_who_look_on_need_no_fabric(node: FakeNode) -> None:
     node.machine.fabric.fail("partitions")
-    node.prepare(node.claim_devices("cut", node.partition(0, "1g.10gb", 6)))
-    node.prepare(node.claim("looks on", 1, 2, admin=True))
+    node.prepared_devices("cut", node.part())
+    node.prepared("looks on", 1, 2, admin=True)
     assert connected(node) == ()
 
 
@@ -103,7 +103,7 @@ def test_an_unprepare_does_not_wait_for_the_fabric_manager(node: FakeNode) -> No
     with pytest.raises(FabricError):
         node.prepare(claim_modules(node, "next", 2))
     with pytest.raises(FabricError):
-        node.prepare(node.claim_devices("cut", node.partition(position(node, 1), "1g.10gb", 6)))
+        node.prepared_devices("cut", node.partition(position(node, 1), "1g.10gb", 6))
 
     node.machine.fabric.heal()
     node.fabric.run_once()

@@ -78,7 +78,7 @@ KINDS = {
     ),
     "partition": Kind(
         lambda folder: FakeNode(folder, "hgx-h100"),
-        lambda node: node.partition(0, "1g.10gb", 6),
+        lambda node: node.part(),
         lambda node: (node.instances(), node.mig_enabled()),
         lambda node: node.machine.fail("create_compute_instance", times=1),
         _use_partition,
@@ -185,7 +185,7 @@ def test_what_a_lost_claim_has_stays_when_it_ends(node: FakeNode, kind: Kind) ->
     ref = claimed(node, kind)
     node.prepare(ref)
     made = kind.hardware(node)
-    (node.boot_files / "journal" / f"{ref.uid}.json").unlink()
+    node.entry_file(ref).unlink()
 
     assert node.restart().lost == (ref.uid,)
     assert node.unprepare(ref) is None
@@ -231,4 +231,4 @@ def test_a_reboot_ends_the_claim_which_can_be_prepared_again(node: FakeNode, kin
 @pytest.mark.parametrize("kind", ["passthrough", "vgpu", "mediated vgpu"], indirect=True)
 def test_what_is_for_virtual_machines_cannot_be_looked_on_at(node: FakeNode, kind: Kind) -> None:
     with pytest.raises(ClaimRefused, match="admin access"):
-        node.prepare(node.claim_devices("look", kind.device(node), admin=True))
+        node.prepared_devices("look", kind.device(node), admin=True)

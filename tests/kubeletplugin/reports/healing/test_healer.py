@@ -92,8 +92,7 @@ def test_a_gpu_that_nobody_has_is_reset_and_has_its_persistence_mode_again(node:
 
 
 def test_who_only_asks_is_told_what_is_in_the_way_and_nothing_happens(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
+    ref = node.prepared("train", 0)
     node.machine.set_processes(0, (4711,))
 
     [seen] = node.healer.heal(HealRequest(str(node.gpus[0])))
@@ -160,8 +159,7 @@ def test_programs_of_the_node_are_the_drivers_to_deal_with(node: FakeNode) -> No
 
 
 def test_new_pods_are_kept_away_while_a_claim_is_waited_for(node: FakeNode) -> None:
-    ref = node.claim("train", 0)
-    node.prepare(ref)
+    ref = node.prepared("train", 0)
     steps = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
 
     waiting = next(steps)
@@ -176,7 +174,7 @@ def test_new_pods_are_kept_away_while_a_claim_is_waited_for(node: FakeNode) -> N
 
 
 def test_who_waits_no_longer_calls_it_off(node: FakeNode) -> None:
-    node.prepare(node.claim("train", 0))
+    node.prepared("train", 0)
     steps = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
     next(steps)
 
@@ -187,7 +185,7 @@ def test_who_waits_no_longer_calls_it_off(node: FakeNode) -> None:
 
 
 def test_one_gpu_of_a_node_is_healed_at_a_time(node: FakeNode) -> None:
-    node.prepare(node.claim("train", 0))
+    node.prepared("train", 0)
     first = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
     next(first)
 
@@ -198,7 +196,7 @@ def test_one_gpu_of_a_node_is_healed_at_a_time(node: FakeNode) -> None:
 def test_a_claim_that_comes_at_the_last_moment_keeps_its_gpu(node: FakeNode) -> None:
     steps = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True))
     assert next(steps).step == "resets"
-    node.prepare(node.claim("train", 0))
+    node.prepared("train", 0)
 
     [last] = steps
 
@@ -216,8 +214,7 @@ def test_a_call_that_hangs_has_the_gpu_open_and_the_way_out_is_said(node: FakeNo
 
 
 def test_a_daemon_of_mps_that_a_share_has_left_is_ended_first(node: FakeNode) -> None:
-    ref = node.claim_shares("lab", node.shared("mps-4", 1))
-    node.prepare(ref)
+    ref = node.prepared_shares("lab", node.shared("mps-4", 1))
     node.crash_after = "spec removed"
     with pytest.raises(Crash):
         node.unprepare(ref)
@@ -235,7 +232,7 @@ def test_a_daemon_of_mps_that_a_share_has_left_is_ended_first(node: FakeNode) ->
 
 
 def test_a_gpu_of_another_kernel_driver_and_one_that_is_not_there_are_left_alone(node: FakeNode) -> None:
-    node.prepare(node.claim_devices("vm", f"{node.whole()}-vfio"))
+    node.prepared_devices("vm", f"{node.whole()}-vfio")
 
     for missing in ("0000:ff:00.0", "GPU-nobody", "nonsense"):
         [last] = heal(node, missing)
@@ -279,7 +276,7 @@ def test_any_step_can_be_the_last_before_a_crash(tmp_path: Path, step: str) -> N
         assert is_persistent(node), "as it was"
         assert not node.watch.state().blocked
         assert healed(node) == ([node.gpus[0]] if done and step != "reset" else [])
-        node.prepare(node.claim("train", 0))
+        node.prepared("train", 0)
         node.unprepare(node.claim("train", 0, uid=node.journal.entries()[0].uid))
 
         assert [one.message for one in heal(node)] == ["", ""]
@@ -309,8 +306,7 @@ def test_a_reset_is_told_until_the_machine_is_restarted(tmp_path: Path) -> None:
 def test_the_partitions_of_the_gpu_are_gone_and_the_journal_has_none(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "hgx-h100", binds=True)
     try:
-        ref = node.claim_devices("part", node.partition(0, "1g.10gb", 0))
-        node.prepare(ref)
+        ref = node.prepared_devices("part", node.part(0))
         node.crash_after = "spec removed"
         with pytest.raises(Crash):
             node.unprepare(ref)
@@ -322,7 +318,7 @@ def test_the_partitions_of_the_gpu_are_gone_and_the_journal_has_none(tmp_path: P
         assert [one.message for one in heal(node)] == ["", ""]
         node.reconciler.finish_releases()
         assert not any(entry.holds for entry in node.journal.entries())
-        node.prepare(node.claim_devices("next", node.partition(0, "1g.10gb", 0)))
+        node.prepared_devices("next", node.part(0))
     finally:
         node.stop()
 
@@ -332,7 +328,7 @@ def test_gpus_before_ampere_are_reset_with_all_that_nvlinks_connect(tmp_path: Pa
     try:
         assert [one.message for one in heal(node)] == ["", ""]
         assert node.gpu_reset.calls == [node.gpus]
-        node.prepare(node.claim("train", 5))
+        node.prepared("train", 5)
         assert "there are still claim team/train" in heal(node)[-1].message
     finally:
         node.stop()

@@ -46,8 +46,7 @@ def test_a_whole_gpu_is_told_with_whose_it_is_and_what_is_used(h100: UseNode) ->
 
 
 def test_a_partition_is_told_with_its_profile_its_part_and_what_is_used_of_it(h100: UseNode) -> None:
-    ref = h100.claim_devices("slice", h100.partition(0, "1g.10gb", 6))
-    h100.prepare(ref)
+    ref = h100.prepared_devices("slice", h100.part())
     entry = h100.journal.get(ref.uid)
     record = record_of(entry.devices[0]) if entry is not None else None
     assert record is not None
@@ -77,8 +76,7 @@ def shares(node: UseNode) -> None:
     """Two claims with a share of GPU 1, one process each, and a process of the host."""
     device = f"{gpu_device_name(node.gpus[1])}-ts-4"
     for number, name in enumerate(("a", "b")):
-        ref = node.claim_shares(name, device)
-        node.prepare(ref)
+        ref = node.prepared_shares(name, device)
         node.run(ref, 81 + number, pod=f"{name}-0")
     node.lay_process(90, "/system.slice/monitor.service")
 
@@ -126,8 +124,7 @@ def test_with_a_process_of_nobody_knows_whom_shares_of_its_gpu_have_no_use_told(
 
 
 def test_a_claim_of_several_pods_names_none_and_its_containers_each(h100: UseNode) -> None:
-    ref = h100.claim("both", 3)
-    h100.prepare(ref)
+    ref = h100.prepared("both", 3)
     h100.run(ref, 61, pod="one")
     h100.run(ref, 62, pod="two")
     h100.machine.use(3, processes={61: GIB, 62: 2 * GIB})
@@ -157,7 +154,7 @@ def test_a_gpu_that_hangs_has_no_readings_and_holds_up_neither_the_others_nor_a_
     try:
         assert h100.of_gpu(0).keys() == {"info", "memory_total_bytes", "memory_allocated_bytes"}
         assert "memory_used_bytes" in h100.of_gpu(1)
-        h100.prepare(h100.claim("train", 0))
+        h100.prepared("train", 0)
         assert h100.told("train") == {
             "memory_allocated_bytes": h100.of_gpu(0)["memory_total_bytes"],
             "share_ratio": 1,
@@ -167,14 +164,14 @@ def test_a_gpu_that_hangs_has_no_readings_and_holds_up_neither_the_others_nor_a_
 
 
 def test_while_nvml_is_let_go_of_nothing_is_read_and_what_the_journal_says_is_told(h100: UseNode) -> None:
-    h100.prepare(h100.claim("train", 2))
+    h100.prepared("train", 2)
     with h100.discovery.let_go():
         assert h100.told("train").keys() == {"memory_allocated_bytes", "share_ratio"}
 
 
 def test_devices_are_counted_by_type_as_nvidias_driver_does(h100: UseNode) -> None:
-    h100.prepare(h100.claim("two", 0, 1))
-    h100.prepare(h100.claim_devices("slice", h100.partition(3, "1g.10gb", 6)))
+    h100.prepared("two", 0, 1)
+    h100.prepared_devices("slice", h100.part(6, 3))
 
     labels = {"node": "node-a", "driver": "gpu.nvidia.com"}
     registry = h100.metrics.registry

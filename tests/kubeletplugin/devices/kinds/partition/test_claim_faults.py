@@ -13,22 +13,20 @@ from tests.plugin import InstanceInUse
 
 def test_a_foreign_instance_at_the_place_is_named_and_left_alone(node: FakeNode) -> None:
     theirs = node.cut_by_hand(THREE, 4, 4)
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    ref = node.claim_devices("train", node.part())
     with pytest.raises(ClaimBlocked, match="which this driver did not make"):
         node.prepare(ref)
     assert node.instances() == (theirs,)
     assert node.journal.get(ref.uid) is None
 
-    other = node.claim_devices("beside", node.partition(0, "1g.10gb", 0))
-    node.prepare(other)
+    other = node.prepared_devices("beside", node.part(0))
     node.unprepare(other)
     assert node.instances() == (theirs,)
     assert node.mig_enabled(), "the mode is theirs as well"
 
 
 def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: FakeNode) -> None:
-    ref = node.claim_devices("two", node.partition(0, "1g.10gb", 6), node.partition(1, "1g.10gb", 6))
-    node.prepare(ref)
+    ref = node.prepared_devices("two", node.part(), node.part(6, 1))
     node.machine.set_processes(node.partition_uuid(ref), (4242,))
     assert isinstance(node.unprepare(ref), InstanceInUse)
     assert (node.starts(0), node.instances(1)) == ([6], ())
@@ -39,8 +37,8 @@ def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
     node: FakeNode, how: str
 ) -> None:
     node.driver_generation = "1"
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    other = node.claim_devices("other", node.partition(1, "1g.10gb", 6))
+    ref = node.claim_devices("train", node.part())
+    other = node.claim_devices("other", node.part(6, 1))
     node.prepare(ref)
     node.prepare(other)
     if how == "lost":
@@ -61,10 +59,9 @@ def test_a_partition_is_known_until_its_gpu_was_seen_again_and_keeps_no_other(
 
 
 def test_a_lost_claim_does_not_get_its_partition_again(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
+    ref = node.prepared_devices("train", node.part())
     (made,) = node.instances()
-    (node.boot_files / "journal" / f"{ref.uid}.json").write_text("{")
+    node.entry_file(ref).write_text("{")
     node.restart()
 
     with pytest.raises(ClaimBlocked, match="which this driver did not make"):
@@ -86,13 +83,13 @@ def test_on_ampere_the_mode_is_never_changed(tmp_path: Path) -> None:
     node.unprepare(ref)
     assert node.mig_enabled(), "it would not come on again without a reset"
     with pytest.raises(ClaimBlocked, match="reset"):
-        node.prepare(node.claim("whole", 0))
+        node.prepared("whole", 0)
     node.stop()
 
 
 def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
     """Else it would take what somebody else makes there afterwards for its own."""
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    ref = node.claim_devices("train", node.part())
     node.crash_after = "made"
     with pytest.raises(Crash):
         node.prepare(ref)
@@ -113,12 +110,11 @@ def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
 
 def test_what_was_made_for_an_earlier_allocation_goes_before_the_next_is_prepared(node: FakeNode) -> None:
     """The claim was let go of and allocated anew, while a process still held its first partition."""
-    ref = node.claim_devices("shared", node.partition(0, "1g.10gb", 6))
-    node.prepare(ref)
+    ref = node.prepared_devices("shared", node.part())
     uuid = node.partition_uuid(ref)
     node.machine.set_processes(uuid, (4242,))
     assert isinstance(node.unprepare(ref), InstanceInUse)
-    node.claim_devices("shared", node.partition(1, "1g.10gb", 5), uid=ref.uid)
+    node.claim_devices("shared", node.part(5, 1), uid=ref.uid)
     with pytest.raises(InstanceInUse):
         node.prepare(ref)
     assert (node.starts(0), node.starts(1)) == ([6], [])

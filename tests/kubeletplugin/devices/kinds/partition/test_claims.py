@@ -23,11 +23,11 @@ from tests.plugin import ClaimRef, HeldDevice, PartitionRecord
 
 
 def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 6))
+    ref = node.claim_devices("train", node.part())
 
     (prepared,) = node.prepare(ref)
 
-    assert prepared.device == node.partition(0, "1g.10gb", 6)
+    assert prepared.device == node.part()
     assert [(i.profile_id, i.placement) for i in node.instances()] == [(ONE, Placement(6, 1))]
     (paths,) = node.device_nodes(ref)
     assert paths[0] == "/dev/nvidia0"
@@ -42,7 +42,7 @@ def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode)
 
 def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(node: FakeNode) -> None:
     refs = [node.claim("whole", 0)]
-    refs += [node.claim_devices(f"c{start}", node.partition(0, "1g.10gb", start)) for start in range(7)]
+    refs += [node.claim_devices(f"c{start}", node.part(start)) for start in range(7)]
     begin = Barrier(len(refs))
 
     def prepare(ref: ClaimRef) -> bool:
@@ -62,7 +62,7 @@ def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(nod
 def test_one_claim_may_have_partitions_of_one_gpu_and_of_others_and_a_whole_gpu(node: FakeNode) -> None:
     """Each partition brings its GPU's node and its two capabilities, and no DRM node."""
     devices = (
-        node.partition(0, "1g.10gb", 0),
+        node.part(0),
         node.partition(0, "3g.40gb", 4),
         node.partition(1, "2g.20gb", 2),
     )
@@ -92,8 +92,7 @@ def instance_nodes(node: FakeNode, held: HeldDevice) -> list[str]:
 
 @pytest.mark.parametrize("known", [None, 7], ids=["no ids", "no compute instance"])
 def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(node: FakeNode, known: int | None) -> None:
-    ref = node.claim_devices("train", node.partition(0, "1g.10gb", 0))
-    node.prepare(ref)
+    ref = node.prepared_devices("train", node.part(0))
     entry = node.entry(ref)
     record = written(PartitionRecord("1g.10gb", 19, 0, 1, attempted=True, gpu_instance_id=known))
     node.journal.put(replace(entry, devices=(replace(entry.devices[0], record=record),)))
@@ -105,13 +104,12 @@ def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(node: FakeNode
 
 
 def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode) -> None:
-    device = node.partition(0, "1g.10gb", 6)
+    device = node.part()
     watcher = node.claim_devices("watch", device, admin=True)
     with pytest.raises(ClaimBlocked, match="no claim holds"):
         node.prepare(watcher)
 
-    ref = node.claim_devices("train", device)
-    node.prepare(ref)
+    ref = node.prepared_devices("train", device)
     node.prepare(watcher)
     assert node.device_nodes(watcher) == node.device_nodes(ref)
     node.unprepare(watcher)
@@ -121,18 +119,18 @@ def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode)
 def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode) -> None:
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
     entry = {"source": "FromClaim", "opaque": {"driver": DRIVER_NAME, "parameters": parameters}}
-    part, gpu = node.partition(0, "1g.10gb", 6), gpu_device_name(node.gpus[1])
+    part, gpu = node.part(), gpu_device_name(node.gpus[1])
     for wrong, devices in (
         (entry, (part,)),
         ({**entry, "requests": ["gpu-0"]}, (part, gpu)),
         ({**entry, "source": "FromClass"}, (part, gpu)),
     ):
         with pytest.raises(ClaimRefused, match="a GpuConfig, but the device it applies to is a partition"):
-            node.prepare(node.claim_devices("wrong", *devices, config=[wrong]))
+            node.prepared_devices("wrong", *devices, config=[wrong])
     assert node.prepare(node.claim_devices("both", part, gpu, config=[entry]))
 
     # It may be meant for another alternative than the one that was allocated.
-    ref = node.claim_devices("alternative", node.partition(0, "1g.10gb", 5), config=[entry])
+    ref = node.claim_devices("alternative", node.part(5), config=[entry])
     allocation = node.api[ref.namespace, ref.name]["status"]["allocation"]
     allocation["devices"]["results"][0]["request"] = "gpu-0/part"
     assert node.prepare(ref)

@@ -161,7 +161,7 @@ def test_mig_mode_is_not_changed_for_it(tmp_path: Path) -> None:
 def test_a_gpu_is_a_virtual_machines_or_of_containers_and_never_both(tmp_path: Path) -> None:
     node = PassthroughNode(tmp_path, "hgx-h100")
     machine, whole = node.vm("vm", 0), node.claim("whole", 0)
-    part = node.claim_devices("part", node.partition(0, "1g.10gb", 0))
+    part = node.claim_devices("part", node.part(0))
     for holder, refused in ((machine, (whole, part)), (whole, (machine,)), (part, (machine,))):
         node.prepare(holder)
         for other in refused:

@@ -127,5 +127,5 @@ def test_all_gpus_can_be_at_virtual_machines_and_come_back_after_a_restart(tmp_p
     assert node.listed() == list(node.gpus)
     minors = [node.machine.state.gpus[pci].minor for pci in node.gpus]
     assert len(set(minors)) == 4
-    node.prepare(node.claim("container", *range(4)))
+    node.prepared("container", *range(4))
     node.stop()

@@ -73,13 +73,13 @@ def test_iommufd_is_given_where_the_configuration_prefers_it(open_node: Open, ma
 def test_six_of_one_profile_are_made_and_no_seventh_and_no_slot_is_given_out_twice(open_node: Open) -> None:
     node = open_node(L40S)
     for slot in range(6):
-        node.prepare(node.claim_devices(f"vm-{slot}", f"{GPU}-vgpu-l40s-8q-{slot}"))
+        node.prepared_devices(f"vm-{slot}", f"{GPU}-vgpu-l40s-8q-{slot}")
 
     with pytest.raises(ClaimBlocked, match="the vGPU L40S-8Q cannot be made"):
-        node.prepare(node.claim_devices("vm-6", f"{GPU}-vgpu-l40s-8q-6"))
+        node.prepared_devices("vm-6", f"{GPU}-vgpu-l40s-8q-6")
     for device in (f"{GPU}-vgpu-l40s-8q-0", f"{GPU}-vgpu-l40s-24q-0", GPU):
         with pytest.raises(DeviceHeld):
-            node.prepare(node.claim_devices("two", device))
+            node.prepared_devices("two", device)
     assert len(made(node)) == 6
 
 
@@ -96,10 +96,10 @@ def test_a_vgpu_that_cannot_be_made_is_refused_with_the_way_out(
 ) -> None:
     node = open_node(L40S)
     if error is ClaimBlocked and "24q" in device:
-        node.prepare(node.claim_devices("first", f"{GPU}-vgpu-l40s-8q-0"))
+        node.prepared_devices("first", f"{GPU}-vgpu-l40s-8q-0")
 
     with pytest.raises(error, match=words):
-        node.prepare(node.claim_devices("other", f"{GPU}-vgpu-{device}"))
+        node.prepared_devices("other", f"{GPU}-vgpu-{device}")
 
 
 def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> None:
@@ -108,15 +108,14 @@ def test_a_vgpu_of_somebody_else_in_the_slot_is_left_alone(open_node: Open) -> N
     node.kernel.write(file, str(TYPES["l40s-8q"]), 1.0)
 
     with pytest.raises(ClaimBlocked, match="that belongs to no claim"):
-        node.prepare(node.claim_devices("vm", DEVICES[L40S]))
+        node.prepared_devices("vm", DEVICES[L40S])
     assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
 
 
 @pytest.mark.parametrize("machine", [L40S, A100])
 def test_a_vgpu_that_somebody_took_away_is_made_anew(open_node: Open, machine: str) -> None:
     node = open_node(machine)
-    ref = node.claim_devices("vm", DEVICES[machine])
-    node.prepare(ref)
+    ref = node.prepared_devices("vm", DEVICES[machine])
     ((pci, vgpu),) = made(node).items()
     folder = node.sysfs / "bus/pci/devices" / pci
     gone = folder / vgpu.uuid / "remove" if vgpu.uuid else folder / "nvidia/current_vgpu_type"
@@ -169,7 +168,7 @@ def test_a_write_that_does_nothing_is_seen(open_node: Open, machine: str) -> Non
     node.machine.spoil_kernel("ignore", WORDS[machine], times=1)
 
     with pytest.raises(FunctionNotMoved, match="does not show it"):
-        node.prepare(node.claim_devices("vm", DEVICES[machine]))
+        node.prepared_devices("vm", DEVICES[machine])
 
 
 def test_a_kernel_that_does_not_answer_leaves_the_vgpu_in_doubt_and_to_the_claim(

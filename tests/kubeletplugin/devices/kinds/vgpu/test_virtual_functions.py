@@ -72,7 +72,7 @@ def test_all_of_them_are_on_and_nothing_else_has_changed(tmp_path: Path, machine
 
 
 def test_nothing_is_done_while_a_claim_has_the_gpu(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    node.prepare(node.claim_devices("vm", "gpu-0000-17-00-0-vfio"))
+    node.prepared_devices("vm", "gpu-0000-17-00-0-vfio")
     monkeypatch.setattr(node.kernel, "write", _refuse)
     with pytest.raises(ClaimBlocked, match="1 claims hold GPU"):
         node.virtual.enable(GPU)
