@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.publish.changeover import Published, Seen, is_whole, published
+from controller.publish.changeover import Published, is_whole, published
 from driver.devices.region import overlap
 from driver.devices.taints import TAINT_CHANGING, TAINT_LOST
 from driver.policy.offers import Doubt
@@ -77,6 +77,12 @@ ALONE = "gpu-0000-1b-00-0-static-3g-40gb-4"
     ("before", "after", "in_use"),
     [
         (offers(WHOLE), THERE, ""),
+        # Other attributes are no change of devices.
+        (
+            replace(THERE, devices=tuple(replace(one, attributes={"index": 7}) for one in THERE.devices)),
+            THERE,
+            "",
+        ),
         (offers(WHOLE), offers(OFF), ""),
         (offers(SMALL), THERE, ""),
         (EMPTY, THERE, ""),
@@ -95,6 +101,7 @@ def test_where_nothing_goes_away_the_new_devices_come_at_once(
 
     assert pool.step(after) is None
     assert pool.becomes(after)
+    assert pool.remembered.offers.devices == after.devices
     assert pool.claims.looks == (not before.devices)
 
 
@@ -122,18 +129,6 @@ def test_a_taint_for_a_claim_that_the_controller_before_knew_stays_until_a_look(
     assert taint_keys(pool.of(SECOND)) == {()}
 
 
-def test_what_another_controller_published_and_a_kubelet_deleted_is_looked_for() -> None:
-    pool = Pool(CLAIMED, stored=WANTED)
-    pool.step(WANTED)
-
-    pool.stored = []
-    seen = Seen(WANTED, NOBODY, [], mig_node.inventory().gpus, CLAIMED)
-    pool.remembered = pool.changeover.step(pool.remembered, seen)
-    pool.stored = slices(pool.remembered.offers)
-
-    assert is_kept_free(pool)
-
-
 def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
     stored = slices(THERE)
 
@@ -142,31 +137,66 @@ def test_a_pool_of_which_a_slice_is_missing_is_known_in_part_only() -> None:
     assert not is_whole([*stored, *slices(THERE, 2)], POOL)
 
 
+STATIC = GpuPolicy("partitions")
+SHARED_BALANCED, SHARED_STATIC = replace(BALANCED, shared=(SERVED,)), replace(STATIC, shared=(SLICED,))
+
+
+def on_cut(form: GpuPolicy) -> Offers:
+    return offers(form, of=cut(gpus=1))
+
+
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("stored", "wanted"),
     [
-        (WHOLE, BALANCED),
-        (WHOLE, HIDDEN),
-        (DYNAMIC, WHOLE),
-        (DYNAMIC, BALANCED),
-        (DYNAMIC, HIDDEN),
-        (BALANCED, SMALL),
-        (BALANCED, DYNAMIC),
+        *(
+            (offers(before), offers(after))
+            for before, after in (
+                (WHOLE, BALANCED),
+                (WHOLE, HIDDEN),
+                (DYNAMIC, WHOLE),
+                (DYNAMIC, BALANCED),
+                (DYNAMIC, HIDDEN),
+                (BALANCED, SMALL),
+                (BALANCED, DYNAMIC),
+                # Another way to share.
+                (SHARED, WHOLE),
+                (WHOLE, SHARED),
+                (SHARED, GpuPolicy("shared", shared=(SERVED,))),
+                (SHARED, GpuPolicy("shared", shared=(SharedOffer("TimeSlicing", 8),))),
+                (BALANCED, SHARED_BALANCED),
+                (SHARED_BALANCED, BALANCED),
+                (replace(DYNAMIC, shared=(SLICED,)), DYNAMIC),
+            )
+        ),
+        # The partition of an admin is not shared while a claim has it alone.
+        (on_cut(STATIC), on_cut(SHARED_STATIC)),
+        (on_cut(SHARED_STATIC), on_cut(STATIC)),
     ],
 )
-def test_a_change_is_taint_look_switch(before: GpuPolicy, after: GpuPolicy) -> None:
-    pool = Pool(stored=offers(before))
-    going = set(names(offers(before).devices)) - set(names(offers(after).devices))
+def test_a_change_is_taint_look_switch(stored: Offers, wanted: Offers) -> None:
+    going = [device for device in stored.devices if device.name not in names(wanted.devices)]
+    both = {*names(stored.devices), *names(wanted.devices)}
+    places = {device.name: device.regions for device in (*stored.devices, *wanted.devices)}
 
-    pool.step(offers(after))
+    def is_on_the_way(pool: Pool, *ones: Device) -> bool:
+        """Whether these are not gone, and no new claim gets anything in their places."""
+        free = [places[device.name] for device in pool.free()]
+        return {one.name for one in ones} <= {*names(pool.devices)} <= both and not any(
+            overlap(place, one.regions) for place in free for one in ones
+        )
 
-    assert set(names(pool.devices)) == {*names(offers(before).devices), *names(offers(after).devices)}
-    assert not any(overlap(REGIONS[device.name], REGIONS[name]) for device in pool.free() for name in going)
-    assert pool.claims.looks == 0
+    pool, claimed = Pool(stored=stored), Pool(frozenset({going[0].name}), stored=stored)
+    for each in (pool, claimed):
+        each.step(wanted)
+        assert set(names(each.devices)) == both
+        assert is_on_the_way(each, *going)
+        assert each.claims.looks == 0
 
-    assert pool.step(offers(after)) is None
-    assert pool.becomes(offers(after))
+    assert pool.step(wanted) is None
+    assert pool.remembered.offers == wanted
     assert pool.claims.looks == 1
+    claimed.step(wanted)
+    assert is_on_the_way(claimed, going[0])
 
 
 def test_the_look_waits_until_schedulers_have_seen_the_taint() -> None:
@@ -227,14 +257,6 @@ def test_what_the_plugin_holds_needs_no_look_until_it_is_let_go() -> None:
     assert pool.becomes(WANTED)
 
 
-def test_what_the_plugin_holds_stays_when_others_are_looked_for() -> None:
-    pool = Pool(stored=THERE)
-    for _ in range(2):
-        pool.step(WANTED, CLAIMED)
-
-    assert names(pool.devices) == [*NEW, IN_USE]
-
-
 def test_a_device_that_lost_the_taint_gets_it_again_before_the_look() -> None:
     pool = Pool(stored=THERE)
     pool.step(WANTED)
@@ -246,14 +268,6 @@ def test_a_device_that_lost_the_taint_gets_it_again_before_the_look() -> None:
     assert is_kept_free(pool)
     pool.step(WANTED)
     assert not pool.becomes(WANTED), "the next look comes with back-off"
-
-
-def test_other_attributes_are_no_change_of_devices() -> None:
-    older = tuple(replace(one, attributes={"index": 7}) for one in THERE.devices)
-    pool = Pool(stored=replace(THERE, devices=older))
-
-    assert pool.step(THERE) is None
-    assert pool.devices == THERE.devices
 
 
 def test_the_partition_of_a_claim_is_not_taken_for_one_of_an_admin_when_the_mode_changes() -> None:
@@ -327,56 +341,3 @@ def test_devices_whose_counters_are_gone_are_published_no_more() -> None:
 
 def test_slices_of_another_pool_are_not_ours() -> None:
     assert published(slices(THERE), "node-a") == ((), ())
-
-
-STATIC = GpuPolicy("partitions")
-SHARED_BALANCED = replace(BALANCED, shared=(SERVED,))
-SHARED_STATIC = replace(STATIC, shared=(SLICED,))
-
-
-def reached(wanted: Offers, stored: Offers, in_use: frozenset[str] = NOBODY) -> Offers:
-    """What is published of the first GPU once the taint stands and the claims were read."""
-    pool = Pool(in_use, stored=stored)
-    for _ in range(2):
-        pool.step(wanted)
-    return pool.remembered.offers
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (SHARED, WHOLE),
-        (WHOLE, SHARED),
-        (SHARED, GpuPolicy("shared", shared=(SERVED,))),
-        (SHARED, GpuPolicy("shared", shared=(SharedOffer("TimeSlicing", 8),))),
-        (BALANCED, SHARED_BALANCED),
-        (SHARED_BALANCED, BALANCED),
-        (replace(DYNAMIC, shared=(SLICED,)), DYNAMIC),
-    ],
-)
-def test_another_way_to_share_waits_until_no_claim_has_the_old_one(
-    before: GpuPolicy, after: GpuPolicy
-) -> None:
-    stored, wanted = offers(before), offers(after)
-    going = sorted(set(names(stored.devices)) - set(names(wanted.devices)))
-
-    pool = Pool(stored=stored)
-    pool.step(wanted)
-    assert set(going) < {device.name for device in pool.devices if device.taints}
-    assert reached(wanted, stored) == wanted
-    in_use = frozenset(going[:1])
-    assert in_use < {device.name for device in reached(wanted, stored, in_use).devices if device.taints}
-
-
-@pytest.mark.parametrize(("before", "after"), [(STATIC, SHARED_STATIC), (SHARED_STATIC, STATIC)])
-def test_the_partition_of_an_admin_is_not_shared_while_a_claim_has_it_alone(
-    before: GpuPolicy, after: GpuPolicy
-) -> None:
-    node = cut(gpus=1)
-    stored, wanted = offers(before, of=node), offers(after, of=node)
-
-    held = reached(wanted, stored, frozenset(names(stored.devices)))
-
-    assert set(names(held.devices)) == {*names(stored.devices), *names(wanted.devices)}
-    assert all(device.taints for device in held.devices)
-    assert reached(wanted, stored) == wanted

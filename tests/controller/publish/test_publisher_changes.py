@@ -6,7 +6,7 @@ from driver.devices.taints import TAINT_CHANGING, TAINT_XID
 from tests.clusters import EmbeddedApiServer
 from tests.controller import mig_node
 from tests.controller.allocated import allocate, end_claim
-from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, SHARED, SMALL, WHOLE, names, offers
+from tests.controller.mig_node import BALANCED, DYNAMIC, HIDDEN, SHARED, WHOLE, names, offers
 from tests.controller.published import GROUP, SLICES, Published, gpus
 from tests.eventually import eventually
 from tests.gpus import Incident, Offers, Region, Taint
@@ -74,12 +74,6 @@ def keeps_the_place_free(published: Published, *kept: str) -> bool:
 def untainted(published: Published) -> set[str]:
     """The devices that a new claim may get."""
     return {one["name"] for one in published.devices() if not one.get("taints")}
-
-
-def test_back_and_forth_and_up_to_more_slices_every_pool_is_complete_in_the_end(running: Published) -> None:
-    for form in (BALANCED, WHOLE, DYNAMIC, SMALL, DYNAMIC, WHOLE, BALANCED):
-        wants(running, offers(form))
-        becomes(running, offers(form))
 
 
 def test_a_claim_that_slips_in_before_the_taint_keeps_what_it_was_given(running: Published) -> None:
