@@ -7,7 +7,7 @@ from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.claims.metadata.told import mounts as metadata_mounts
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import cuda_uuid
-from tests.kubeletplugin.share_node import GIB, H100_MIB, class_slicing, mps
+from tests.kubeletplugin.share_node import H100_MIB, class_slicing, mps
 
 
 def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None:
@@ -18,24 +18,12 @@ def test_a_share_beside_another_only_asks_for_the_daemon(node: FakeNode) -> None
 
 
 def test_the_time_slice_is_set_once_and_put_back_with_the_last_share(node: FakeNode) -> None:
-    refs = [
-        node.claim_shares("a", node.shared("ts-4"), config=class_slicing("Long")),
-        node.claim_shares("b", node.shared("ts-4"), config=class_slicing("Long")),
-        node.claim_shares("c", node.shared("ts-4")),
-    ]
-    for ref in refs:
-        node.prepare(ref)
-        assert (node.interval(), node.time_slices.calls) == ("Long", 1)
-    assert (node.mps.ensured, node.compute_mode()) == (0, "default")
-    node.unprepare(refs[0])
-    assert (node.interval(), node.time_slices.calls) == ("Long", 1)
-    shorter = node.prepared_shares("d", node.shared("ts-4"), config=class_slicing("Short"))
-    assert node.interval() == "Short", "the shortest that a class of theirs gives"
-    node.unprepare(shorter)
-    assert node.interval() == "Long"
-    node.unprepare(refs[1])
-    assert node.interval() == "Default", "who stays has not asked for one"
-    node.unprepare(refs[2])
+    refs = [node.prepared_shares(name, node.shared("ts-4"), config=class_slicing("Long")) for name in "ab"]
+    assert (node.interval(), node.time_slices.calls, node.mps.ensured) == ("Long", 1, 0)
+    refs.append(node.prepared_shares("shorter", node.shared("ts-4"), config=class_slicing("Short")))
+    for ref, interval in zip(reversed(refs), ("Short", "Long", "Long"), strict=True):
+        assert node.interval() == interval
+        node.unprepare(ref)
     node.assert_as_before()
 
 
@@ -92,16 +80,6 @@ def test_admin_access_beside_shares_touches_nothing(node: FakeNode) -> None:
     node.unprepare(watcher)
     assert node.daemon_limits() == (25, (H100_MIB // 4,))
     node.unprepare(ref)
-    node.assert_as_before()
-
-
-def test_all_of_a_fractional_gpu_is_a_whole_gpu(node: FakeNode) -> None:
-    """The prepared device says nothing of shares, and other claims are kept off."""
-    device = node.shared("mps-frac-mem")
-    node.published_memory[device] = 79 * GIB
-    ref = node.prepared_shares("all", device, consumed={"memory": "79Gi"})
-    assert node.entry(ref).devices[0].share is None
-    assert node.variables(ref) == {}
     node.assert_as_before()
 
 

@@ -1,28 +1,13 @@
 """What may go wrong with claims for partitions: a clear error, and nothing leaks or is lost."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 
-from tests.gpus import ClaimBlocked, ClaimRefused, NodeIncomplete
+from tests.gpus import ClaimBlocked, NodeIncomplete
 from tests.kubeletplugin.fake_node import Crash, FakeNode
-from tests.kubeletplugin.shown_node import ONE, THREE
+from tests.kubeletplugin.shown_node import ONE
 from tests.plugin import InstanceInUse
-
-
-def test_a_foreign_instance_at_the_place_is_named_and_left_alone(node: FakeNode) -> None:
-    theirs = node.cut_by_hand(THREE, 4, 4)
-    ref = node.claim_devices("train", node.part())
-    with pytest.raises(ClaimBlocked, match="which this driver did not make"):
-        node.prepare(ref)
-    assert node.instances() == (theirs,)
-    assert node.journal.get(ref.uid) is None
-
-    other = node.prepared_devices("beside", node.part(0))
-    node.unprepare(other)
-    assert node.instances() == (theirs,)
-    assert node.mig_enabled(), "the mode is theirs as well"
 
 
 def test_one_partition_that_stays_does_not_keep_the_others_of_its_claim(node: FakeNode) -> None:
@@ -68,23 +53,6 @@ def test_a_lost_claim_does_not_get_its_partition_again(node: FakeNode) -> None:
         node.prepare(ref)
     assert node.instances() == (made,)
     assert node.spec_path(ref).exists(), "its pod may run"
-
-
-def test_on_ampere_the_mode_is_never_changed(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "dgx-a100")
-    ref = node.claim_devices("train", node.partition(0, "1g.5gb", 6))
-    with pytest.raises(ClaimRefused, match="reset"):
-        node.prepare(ref)
-    device = node.handle(0)
-    device.set_mig_mode(enabled=True)
-    node.machine.reset(node.gpus[0])
-
-    node.prepare(ref)
-    node.unprepare(ref)
-    assert node.mig_enabled(), "it would not come on again without a reset"
-    with pytest.raises(ClaimBlocked, match="reset"):
-        node.prepared("whole", 0)
-    node.stop()
 
 
 def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:

@@ -12,32 +12,12 @@ from tests.gpus import (
     ClaimBlocked,
     ClaimRefused,
     DeviceHeld,
-    Placement,
     access_minor,
     gpu_device_name,
 )
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.held import partition_of
-from tests.kubeletplugin.shown_node import ONE
 from tests.plugin import ClaimRef, HeldDevice, PartitionRecord
-
-
-def test_a_partition_is_made_for_its_claim_and_destroyed_with_it(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.part())
-
-    (prepared,) = node.prepare(ref)
-
-    assert prepared.device == node.part()
-    assert [(i.profile_id, i.placement) for i in node.instances()] == [(ONE, Placement(6, 1))]
-    (paths,) = node.device_nodes(ref)
-    assert paths[0] == "/dev/nvidia0"
-    assert [path.startswith("/dev/nvidia-caps/nvidia-cap") for path in paths[1:]] == [True, True]
-    assert node.partition_uuid(ref) in {d.uuid for d in node.handle(0).mig_devices()}
-
-    node.unprepare(ref)
-    assert node.instances() == ()
-    assert not node.mig_enabled(), "nothing else needs the mode, and it goes off without a reset"
-    assert list(node.cdi.iterdir()) == []
 
 
 def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(node: FakeNode) -> None:
