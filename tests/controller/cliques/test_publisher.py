@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -79,8 +79,7 @@ class Rack:
 
     def publish(self, node: str, clique: str) -> None:
         """Have the tray say that its GPUs are in this clique, or in none."""
-        for one in self.slices(node):
-            self.server.delete(f"{DRA}/resourceslices/{one['metadata']['name']}")
+        self.wipe(self.slices(node))
         for item in plan_node("gb200-tray", node, None).slices:
             for device in item["spec"].get("devices", ()):
                 device["attributes"].pop("fabricClique", None)
@@ -88,10 +87,18 @@ class Rack:
                     device["attributes"]["fabricClique"] = {"string": clique}
             self.server.create(f"{DRA}/resourceslices", item)
 
+    def stored(self) -> list[Object]:
+        """The slices of everybody."""
+        return self.server.objects("resourceslices", "resource.k8s.io")
+
+    def wipe(self, slices: Iterable[Object]) -> None:
+        """Delete them."""
+        for one in slices:
+            self.server.delete(f"{DRA}/resourceslices/{one['metadata']['name']}")
+
     def slices(self, node: str) -> list[Object]:
         """The slices of a tray."""
-        stored = self.server.objects("resourceslices", "resource.k8s.io")
-        return [one for one in stored if one["spec"].get("nodeName") == node]
+        return [one for one in self.stored() if one["spec"].get("nodeName") == node]
 
     def set_ready(self, node: str, status: str, *taints: str) -> None:
         """Have the node be ready or not, with these taints."""
@@ -113,17 +120,19 @@ class Rack:
     def _patch(self, path: str, body: Object) -> None:
         self.client.patch(path, body, "application/merge-patch+json")
 
-    def run_pod(self, name: str, node: str, claim: str) -> None:
-        """A pod of a gang on a node."""
-        asks = [{"name": "channel", "resourceClaimName": claim}]
-        containers = [{"name": "main", "image": "train"}]
-        spec = {"nodeName": node, "containers": containers, "resourceClaims": asks}
-        self.server.create("/api/v1/namespaces/team/pods", {"metadata": {"name": name}, "spec": spec})
+    def begin_gang(self, *nodes: str) -> None:
+        """A gang with channel 2, a pod on each of these nodes."""
+        self.give("gang", 2)
+        asks = [{"name": "channel", "resourceClaimName": "gang"}]
+        spec = {"containers": [{"name": "main", "image": "train"}], "resourceClaims": asks}
+        for number, node in enumerate(nodes):
+            pod = {"metadata": {"name": f"gang-{number}"}, "spec": {**spec, "nodeName": node}}
+            self.server.create("/api/v1/namespaces/team/pods", pod)
 
     def pools(self) -> dict[str, list[Object]]:
         """The specs of complete pools of channels, by their name."""
         found: dict[str, list[Object]] = {}
-        for one in self.server.objects("resourceslices", "resource.k8s.io"):
+        for one in self.stored():
             if one["spec"]["driver"] == CHANNELS_DRIVER_NAME:
                 found.setdefault(one["spec"]["pool"]["name"], []).append(one["spec"])
         return {
@@ -167,6 +176,7 @@ def rack(server: EmbeddedApiServer, client: KubeClient) -> Iterator[Rack]:
 
 
 THREE = ["channel-1", "channel-2", "channel-3"]
+KEPT_BACK_2 = {CLIQUE: ["channel-1", "channel-2*", "channel-3"]}
 
 
 def test_each_clique_has_channels_for_its_nodes_alone_and_they_have_its_label(rack: Rack) -> None:
@@ -220,30 +230,26 @@ def test_a_node_whose_kubelet_has_just_wiped_its_slices_keeps_its_label(rack: Ra
     rack.begin()
     rack.becomes(rack.labels, {"tray-0": CLIQUE})
     rack.add("tray-1", OTHER)
-    for one in rack.slices("tray-0"):
-        rack.server.delete(f"{DRA}/resourceslices/{one['metadata']['name']}")
+    rack.wipe(rack.slices("tray-0"))
     rack.becomes(rack.channels, {OTHER: THREE})
     assert rack.labels()["tray-0"] == CLIQUE
 
 
 def test_a_channel_that_a_pod_on_a_lost_node_has_is_kept_back_until_the_node_is_back(rack: Rack) -> None:
     rack.add("tray-1")
-    rack.give("gang", 2)
-    rack.run_pod("gang-0", "tray-0", "gang")
-    rack.run_pod("gang-1", "tray-1", "gang")
+    rack.begin_gang("tray-0", "tray-1")
     first = rack.begin()
     rack.becomes(rack.channels, {CLIQUE: THREE})
 
     rack.set_ready("tray-0", "Unknown")
-    kept_back = {CLIQUE: ["channel-1", "channel-2*", "channel-3"]}
-    rack.becomes(rack.channels, kept_back)
+    rack.becomes(rack.channels, KEPT_BACK_2)
     # As an admin does it who does not know whether the machine is off.
     rack.server.delete("/api/v1/namespaces/team/pods/gang-0")
     rack.server.delete(f"{DRA}/namespaces/team/resourceclaims/gang")
     first.end()
     second = rack.begin()
     rack.add("other-0", OTHER)
-    rack.becomes(rack.channels, {**kept_back, OTHER: THREE})
+    rack.becomes(rack.channels, {**KEPT_BACK_2, OTHER: THREE})
     told = {(*one.labels.values(),): one.value for one in second.publisher.numbers()}
     assert told[(CLIQUE,)] == told[CLIQUE, "free"] == 2
     assert (told[CLIQUE, "held"], told[CLIQUE, "kept-back"]) == (0, 1)
@@ -253,22 +259,20 @@ def test_a_channel_that_a_pod_on_a_lost_node_has_is_kept_back_until_the_node_is_
 
 
 def test_what_is_kept_back_is_not_forgotten_when_the_server_refuses_the_write(rack: Rack) -> None:
-    rack.give("gang", 2)
-    rack.run_pod("gang-0", "tray-0", "gang")
+    rack.begin_gang("tray-0")
     rack.begin()
     rack.becomes(rack.channels, {CLIQUE: THREE})
     fault = rack.server.fail("update", "resourceslices", code=500, times=1)
     rack.set_ready("tray-0", "Unknown")
-    rack.becomes(rack.channels, {CLIQUE: ["channel-1", "channel-2*", "channel-3"]})
+    rack.becomes(rack.channels, KEPT_BACK_2)
     assert fault.times == 0
 
 
 def test_a_node_that_an_admin_says_is_off_keeps_nothing_back(rack: Rack) -> None:
-    rack.give("gang", 2)
-    rack.run_pod("gang-0", "tray-0", "gang")
+    rack.begin_gang("tray-0")
     rack.begin()
     rack.set_ready("tray-0", "Unknown")
-    rack.becomes(rack.channels, {CLIQUE: ["channel-1", "channel-2*", "channel-3"]})
+    rack.becomes(rack.channels, KEPT_BACK_2)
     rack.set_ready("tray-0", "Unknown", "node.kubernetes.io/out-of-service")
     rack.becomes(rack.channels, {CLIQUE: THREE})
 
@@ -287,8 +291,7 @@ def test_a_publisher_may_die_after_any_write(
     rack: Rack, monkeypatch: pytest.MonkeyPatch, writes: int
 ) -> None:
     rack.add("other-0", OTHER)
-    rack.give("gang", 2)
-    rack.run_pod("gang-0", "tray-0", "gang")
+    rack.begin_gang("tray-0")
     rack.set_ready("tray-0", "Unknown")
     first, left = rack.begin(leads=False), [None] * writes
     assert all(one.synced.wait(20) for _, one in first.publisher.reflectors())
@@ -310,16 +313,14 @@ def test_a_publisher_may_die_after_any_write(
     assert (len(rack.labels()) == 2) is (writes == 4), "all of its writes were tried"
     rack.begin()
 
-    rack.becomes(rack.channels, {CLIQUE: ["channel-1", "channel-2*", "channel-3"], OTHER: THREE})
+    rack.becomes(rack.channels, {**KEPT_BACK_2, OTHER: THREE})
     rack.becomes(rack.labels, {"tray-0": CLIQUE, "other-0": OTHER})
 
 
 def test_slices_that_are_deleted_by_hand_come_back(rack: Rack) -> None:
     rack.begin()
     rack.becomes(rack.channels, {CLIQUE: THREE})
-    for one in rack.server.objects("resourceslices", "resource.k8s.io"):
-        if one["spec"]["driver"] == CHANNELS_DRIVER_NAME:
-            rack.server.delete(f"{DRA}/resourceslices/{one['metadata']['name']}")
+    rack.wipe(one for one in rack.stored() if one["spec"]["driver"] == CHANNELS_DRIVER_NAME)
     rack.becomes(rack.channels, {CLIQUE: THREE})
 
 
@@ -329,6 +330,7 @@ def test_the_channels_belong_to_the_role_of_the_process_and_go_with_it(rack: Rac
     made = rack.server.create("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
     rack.begin()
     rack.becomes(rack.channels, {CLIQUE: THREE})
-    slices = rack.server.objects("resourceslices", "resource.k8s.io")
-    owners = [one["metadata"].get("ownerReferences") for one in slices if "nodeName" not in one["spec"]]
+    owners = [
+        one["metadata"].get("ownerReferences") for one in rack.stored() if "nodeName" not in one["spec"]
+    ]
     assert owners == [[{**head, "name": "gpu-dra-cliques", "uid": made["metadata"]["uid"]}]]

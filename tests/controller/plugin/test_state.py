@@ -17,15 +17,6 @@ def held(*names: str) -> v1.State:
     return v1.State(held=names)
 
 
-def test_the_state_is_known_at_once_and_at_each_change(tmp_path: Path) -> None:
-    with FakePlugin(tmp_path / "dra.sock", state=held("a")) as plugin, watching(tmp_path) as told:
-        assert told.comes_to(("a",))
-
-        plugin.tell(held("a", "b"))
-
-        assert told.comes_to(("a",), ("a", "b"))
-
-
 def test_the_state_stays_when_the_plugin_ends_and_until_the_next_one_tells(tmp_path: Path) -> None:
     socket = tmp_path / "dra.sock"
     with watching(tmp_path) as told:
@@ -61,19 +52,24 @@ def test_another_driver_of_the_name_tells_nothing_of_the_node(tmp_path: Path) ->
             assert told.comes_to(("a",), ("b",))
 
 
-def test_a_block_is_read_with_its_place_or_for_the_whole_gpu() -> None:
-    message = v1.State(held=["a"])
-    message.blocked.add(
-        pci_bus_id="0000:8a:00.0", span=v1.Span(start=0, size=4), reason="in-use", message="why"
+def test_blocks_are_read_with_their_places_and_gpus_that_were_reset_with_the_time() -> None:
+    message = v1.State(
+        held=["a"],
+        blocked=[
+            v1.BlockedPlacement(
+                pci_bus_id=str(GPU), span=v1.Span(start=0, size=4), reason="in-use", message="why"
+            ),
+            v1.BlockedPlacement(pci_bus_id=str(GPU), reason="foreign-instance"),
+        ],
+        healed=[v1.Healed(pci_bus_id=str(GPU), boottime_milliseconds=1_700_000_000_123)],
     )
-    message.blocked.add(pci_bus_id="0000:8a:00.0", reason="foreign-instance")
-
     assert read_state(message.SerializeToString()) == NodeState(
         ("a",),
         (
             BlockedPlacement(GPU, Placement(0, 4), "in-use", "why"),
             BlockedPlacement(GPU, None, "foreign-instance", ""),
         ),
+        healed=(Healed(GPU, 1_700_000_000_123),),
     )
 
 
@@ -103,11 +99,6 @@ def test_a_union_does_not_depend_on_the_order() -> None:
     assert union([one, other]) == union([other, one])
     assert union([one, other]).held == ("a", "b")
     assert len(union([one, other]).blocked) == 2
-
-
-def test_gpus_that_were_reset_are_read_with_the_time() -> None:
-    sent = v1.State(healed=[v1.Healed(pci_bus_id="0000:8a:00.0", boottime_milliseconds=1_700_000_000_123)])
-    assert read_state(sent.SerializeToString()).healed == (Healed(GPU, 1_700_000_000_123),)
 
 
 def test_of_what_two_plugins_have_healed_the_last_time_counts() -> None:

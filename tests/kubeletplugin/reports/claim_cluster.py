@@ -61,6 +61,13 @@ class Cluster:
         self.allocate(ref)
         return ref
 
+    def prepared(self, *places: int) -> dict[str, str]:
+        """Prepared claims ``c0`` and so on for small partitions at these places; their devices."""
+        devices = {f"c{place}": self.node.part(place) for place in places}
+        for name, device in devices.items():
+            self.node.prepare(self.claim(name, device))
+        return devices
+
     def allocate(self, ref: ClaimRef) -> None:
         """Give the claim its devices, and one of another driver."""
         allocation = self.node.api[ref.namespace, ref.name]["status"]["allocation"]
@@ -102,6 +109,11 @@ class Cluster:
 
     def asked(self, verb: str) -> int:
         return self.server.count(verb, "resourceclaims")
+
+    def wait_all_told(self, devices: dict[str, str]) -> None:
+        """Wait until each of these claims tells of its device."""
+        for name, device in devices.items():
+            self.wait_told(name, device)
 
     def wait_told(self, name: str, device: str) -> Object:
         """What our driver says of a device, once it says something."""

@@ -24,9 +24,11 @@ def test_a_device_that_falls_ill_is_not_ready_until_it_is_well_which_is_told_onc
 ) -> None:
     start()
     device = whole(cluster, "train", 0)
+    fault = cluster.server.fail("patch", "/status", code=500, times=2)
     cluster.ill = {device: LOST}
     cluster.look()
     cluster.wait_ready("train", device, "False", "GpuLost")
+    assert (fault.times, len(cluster.told_events(1))) == (0, 1), "it is told when it is written"
     assert cluster.told("train")[device]["conditions"][0]["message"] == "it fell off the bus"
 
     asked = cluster.asked("get"), cluster.asked("patch")
@@ -106,18 +108,6 @@ def test_a_fault_of_before_does_not_stay_when_the_claim_is_prepared_on_an_ill_de
     cluster.wait_told("tolerant", device)
     assert cluster.is_ready("tolerant", device, "False", "GpuLost")
     assert [word for _, _, word, _ in cluster.told_events(1)] == ["GpuSick"]
-
-
-def test_no_event_is_posted_before_the_status_is_written(cluster: Cluster, start: Start) -> None:
-    start()
-    device = whole(cluster, "train", 0)
-    fault = cluster.server.fail("patch", "/status", code=500, times=2)
-    cluster.ill = {device: LOST}
-    cluster.look()
-
-    cluster.wait_ready("train", device, "False", "GpuLost")
-    assert fault.times == 0
-    assert len(cluster.told_events(1)) == 1
 
 
 def entry(status: str, reason: str, device: str = "gpu-0", message: str = "words") -> Object:

@@ -13,7 +13,7 @@ def test_every_device_of_a_claim_is_told_whatever_its_kind(cluster: Cluster, sta
     node = cluster.node
     start()
     whole = gpu_device_name(node.gpus[2])
-    parts = [node.partition(0, "1g.10gb", 6), node.partition(1, "3g.40gb", 4)]
+    parts = [node.part(), node.partition(1, "3g.40gb", 4)]
     node.prepare(cluster.claim("train", *parts, whole))
 
     cluster.wait_told("train", whole)
@@ -36,13 +36,13 @@ def test_a_claim_whose_status_says_nothing_yet_costs_one_request(cluster: Cluste
 
     cluster.wait_told("whole", device)
     statuses.changed()
-    node.prepare(cluster.claim("other", node.partition(2, "1g.10gb", 6)))
-    cluster.wait_told("other", node.partition(2, "1g.10gb", 6))
+    node.prepare(cluster.claim("other", node.part(6, 2)))
+    cluster.wait_told("other", node.part(6, 2))
     assert (cluster.asked("get"), cluster.asked("patch")) == (1, 2), "the look is at the other one"
 
 
 def test_what_other_drivers_and_other_conditions_say_stays(cluster: Cluster, start: Start) -> None:
-    device = cluster.node.partition(0, "1g.10gb", 6)
+    device = cluster.node.part()
     ref = cluster.claim("train", device)
     status = cluster.stored("train")["status"]
     address = {"interfaceName": "eth1"}
@@ -63,7 +63,7 @@ def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
     cluster: Cluster, start: Start
 ) -> None:
     node = cluster.node
-    first, second = node.partition(0, "1g.10gb", 6), node.partition(0, "1g.10gb", 5)
+    first, second = node.part(), node.part(5)
     start()
     node.prepare(cluster.claim("first", first))
     before = cluster.wait_told("first", first)
@@ -79,7 +79,7 @@ def test_a_restarted_plugin_tells_what_is_missing_and_writes_nothing_twice(
 
 def test_a_claim_that_was_given_the_same_device_again_is_told_again(cluster: Cluster, start: Start) -> None:
     start()
-    device = cluster.node.partition(0, "1g.10gb", 6)
+    device = cluster.node.part()
     ref = cluster.claim("shared", device)
     cluster.node.prepare(ref)
     cluster.wait_told("shared", device)
@@ -93,60 +93,50 @@ def test_a_claim_that_was_given_the_same_device_again_is_told_again(cluster: Clu
 
 
 def test_prepare_goes_on_while_the_api_is_away_and_the_status_follows(cluster: Cluster, start: Start) -> None:
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(7)]
-    refs = [cluster.claim(f"c{place}", device) for place, device in enumerate(devices)]
+    devices = {f"c{place}": cluster.node.part(place) for place in range(7)}
+    refs = [cluster.claim(*one) for one in devices.items()]
     cluster.server.stop()
     start()
     for ref in refs:
         cluster.node.prepare(ref)
     cluster.server.start()
 
-    for place, device in enumerate(devices):
-        cluster.wait_told(f"c{place}", device)
+    cluster.wait_all_told(devices)
     assert cluster.asked("patch") == 7
 
 
 @pytest.mark.parametrize("code", [403, 409, 422, 500])
 def test_a_write_that_may_succeed_later_is_repeated(cluster: Cluster, start: Start, code: int) -> None:
     cluster.server.fail("patch", "/c0/status", code=code, times=2)
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (0, 1)]
-    for place, device in enumerate(devices):
-        cluster.node.prepare(cluster.claim(f"c{place}", device))
+    devices = cluster.prepared(0, 1)
     start()
 
-    for place, device in enumerate(devices):
-        cluster.wait_told(f"c{place}", device)
+    cluster.wait_all_told(devices)
 
 
 def test_a_claim_that_the_api_takes_for_invalid_is_given_up_and_delays_no_other(
     cluster: Cluster, start: Start
 ) -> None:
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(3)]
-    refs = [cluster.claim(f"c{place}", device) for place, device in enumerate(devices)]
-    cluster.server.fail("patch", f"/{refs[0].name}/status", code=422, times=ALWAYS)
-    cluster.node.prepare(refs[0])
+    cluster.server.fail("patch", "/c0/status", code=422, times=ALWAYS)
+    cluster.prepared(0)
     start()
-    for ref, device in zip(refs[1:], devices[1:], strict=True):
-        cluster.node.prepare(ref)
-        cluster.wait_told(ref.name, device)
+    cluster.wait_all_told(cluster.prepared(1))
+    cluster.wait_all_told(cluster.prepared(2))
 
     def asked_for_the_first() -> int:
-        return sum(one.verb == "patch" and one.name == refs[0].name for one in list(cluster.server.requests))
+        return sum(one.verb == "patch" and one.name == "c0" for one in list(cluster.server.requests))
 
     eventually("it is tried five times", asked_for_the_first, lambda asked: asked == 5)
-    cluster.node.prepare(cluster.claim("last", cluster.node.partition(0, "1g.10gb", 3)))
-    cluster.wait_told("last", cluster.node.partition(0, "1g.10gb", 3))
+    cluster.wait_all_told(cluster.prepared(3))
     assert asked_for_the_first() == 5
-    assert cluster.told(refs[0].name) == {}
+    assert cluster.told("c0") == {}
 
 
 def test_where_every_write_is_refused_the_api_is_not_asked_for_each_claim(
     cluster: Cluster, start: Start
 ) -> None:
     fault = cluster.server.fail("patch", "/status", code=403, times=ALWAYS)
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in range(7)]
-    for place, device in enumerate(devices):
-        cluster.node.prepare(cluster.claim(f"c{place}", device))
+    devices = cluster.prepared(*range(7))
     start()
     eventually("three are tried", lambda: cluster.asked("patch"), lambda asked: asked >= 3)
     asked = [(one.verb, one.name) for one in list(cluster.server.requests) if one.name.startswith("c")][:6]
@@ -154,30 +144,27 @@ def test_where_every_write_is_refused_the_api_is_not_asked_for_each_claim(
     assert len(set(asked)) == 6, "each round begins with a claim that was not refused before"
 
     fault.release()
-    for place, device in enumerate(devices):
-        cluster.wait_told(f"c{place}", device)
+    cluster.wait_all_told(devices)
 
 
 def test_prepare_does_not_wait_for_a_write_that_hangs(cluster: Cluster, start: Start) -> None:
     hanging = cluster.server.fail("patch", "/status", kind="hang", times=ALWAYS)
-    devices = [cluster.node.partition(0, "1g.10gb", place) for place in (0, 1)]
     start()
-    cluster.node.prepare(cluster.claim("c0", devices[0]))
+    devices = cluster.prepared(0)
     eventually("the write has begun", lambda: cluster.asked("patch"), lambda asked: asked == 1)
     before = cluster.asked("get")
-    cluster.node.prepare(cluster.claim("c1", devices[1]))
+    devices |= cluster.prepared(1)
 
     assert (cluster.asked("patch"), cluster.asked("get")) == (1, before)
     hanging.release()
-    for place, device in enumerate(devices):
-        cluster.wait_told(f"c{place}", device)
+    cluster.wait_all_told(devices)
 
 
 @pytest.mark.parametrize("fate", ["gone", "replaced", "deallocated"])
 def test_a_claim_that_is_not_the_one_any_more_is_left_alone(
     cluster: Cluster, start: Start, fate: str
 ) -> None:
-    device, other = (cluster.node.partition(0, "1g.10gb", place) for place in (0, 1))
+    device, other = (cluster.node.part(place) for place in (0, 1))
     cluster.node.prepare(cluster.claim("old", device))
     if fate == "deallocated":
         cluster.write_status("old", {})
@@ -198,7 +185,7 @@ def test_a_claim_that_is_not_the_one_any_more_is_left_alone(
 def test_a_claim_replaced_between_the_look_and_the_write_is_not_written(
     cluster: Cluster, start: Start
 ) -> None:
-    device = cluster.node.partition(0, "1g.10gb", 6)
+    device = cluster.node.part()
     old = cluster.stored(cluster.claim("train", device).name)
     cluster.node.prepare(cluster.node.claim_devices("train", device, uid=old["metadata"]["uid"]))
     before = int(old["metadata"]["resourceVersion"])

@@ -288,37 +288,25 @@ def test_a_share_whose_partition_has_a_share_of_a_newer_version_waits_for_that_o
     assert node.starts() == [4]
 
 
-def test_a_lost_claim_keeps_its_gpu_as_it_is(node: FakeNode) -> None:
+def test_a_lost_claim_keeps_its_gpu_as_it_is_and_is_prepared_again_as_it_was(node: FakeNode) -> None:
     ref, other = claimed(node, "a"), claimed(node, "b")
-    node.prepare(ref)
+    before = node.prepare(ref)
     lose(node, ref)
     assert node.entry(ref).state == "lost"
     node.sharing_reconciler.run_once()
-    with pytest.raises(DeviceHeld):
-        node.prepare(other)
-    assert (node.mps.started, node.daemon_limits(), node.compute_mode()) == (
-        1,
-        (25, (H100_MIB // 4,)),
-        "exclusive-process",
-    )
-    with pytest.raises(DeviceHeld):
-        node.prepared("whole", 0)
-    node.unprepare(ref)
-    node.sharing_reconciler.run_once()
-    node.assert_as_before()
-
-
-def test_a_lost_claim_of_a_share_is_prepared_again_as_it_was(node: FakeNode) -> None:
-    ref = claimed(node)
-    before = node.prepare(ref)
-    lose(node, ref)
+    for thief in (other, node.claim("whole", 0)):
+        with pytest.raises(DeviceHeld):
+            node.prepare(thief)
     node.mps.failures = [ClaimRefused("no", "")]
     with pytest.raises(ClaimRefused):
         node.prepare(ref)
-    assert (node.compute_mode(), list(node.mps.running)) == ("exclusive-process", [node.whole()]), (
-        "its pod may run"
-    )
+    assert (node.daemon_limits(), node.compute_mode()) == (
+        (25, (H100_MIB // 4,)),
+        "exclusive-process",
+    ), "its pod may run"
     assert node.prepare(ref) == before
     assert (node.mps.started, node.share_record(ref).shares) == (1, 1)
+    lose(node, ref)
     node.unprepare(ref)
+    node.sharing_reconciler.run_once()
     node.assert_as_before()

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import cast
@@ -12,11 +11,11 @@ import pytest
 
 from kubeletplugin.kubelet.wire.claim_call import answered_by
 from kubeletplugin.kubelet.wire.mps_daemon import PROTOCOL, SOCKET, MpsStates
-from kubeletplugin.sharing.mps.supervisor import Supervisor, handlers, refuse_newer
+from kubeletplugin.sharing.mps.supervisor import Supervisor, refuse_newer
 from proto import mps_v1_pb2 as v1
 from tests.gpus import ClaimBlocked
-from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following
-from tests.plugin import MpsClient, MpsDaemon, MpsState, ProgramHangs, SocketServer
+from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, following, served
+from tests.plugin import MpsClient, MpsDaemon, MpsState, ProgramHangs
 
 
 @pytest.fixture
@@ -27,26 +26,18 @@ def mps(tmp_path: Path) -> Iterator[MpsScene]:
 
 
 @contextmanager
-def served(mps: MpsScene) -> Iterator[tuple[MpsClient, Supervisor]]:
+def with_client(mps: MpsScene) -> Iterator[tuple[MpsClient, Supervisor]]:
     """A client of a supervisor of this process."""
     supervisor = mps.supervisor()
-    with ThreadPoolExecutor(64) as pool:
-        server = SocketServer(mps.mps_dir / SOCKET, handlers(supervisor), pool)
-        server.start()
-        client = MpsClient(mps.mps_dir / SOCKET)
-        try:
-            yield client, supervisor
-        finally:
-            client.close()
-            supervisor.close()
-            server.stop(0)
+    with served(mps, supervisor) as server, closing(MpsClient(server.path)) as client:
+        yield client, supervisor
 
 
 def test_a_supervisor_that_is_not_there_is_named_and_found_once_it_is(mps: MpsScene) -> None:
     client = MpsClient(mps.mps_dir / SOCKET)
     with pytest.raises(ClaimBlocked, match=f"no MPS supervisor answers at {mps.mps_dir / SOCKET}: start it"):
         client.stop(NAME)
-    with served(mps) as (_, supervisor):
+    with with_client(mps) as (_, supervisor):
         client.ensure(mps.daemon())
         assert supervisor.states().daemons == (MpsState(NAME, running=True),)
         client.close()
@@ -55,13 +46,11 @@ def test_a_supervisor_that_is_not_there_is_named_and_found_once_it_is(mps: MpsSc
 
 
 def test_a_supervisor_that_takes_too_long_is_asked_again(mps: MpsScene) -> None:
-    with served(mps) as (_, supervisor):
+    with with_client(mps) as (client, supervisor):
         mps.machine.spoil_mps("hang", "start")
-        client = MpsClient(mps.mps_dir / SOCKET)
         # Not for 20 s, where less is left of the kubelet's call.
         with answered_by(time.monotonic() + 0.3), pytest.raises(ProgramHangs, match="did not answer in time"):
             client.ensure(mps.daemon())
-        client.close()
         mps.machine.heal_mps()
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
 
@@ -72,12 +61,10 @@ def test_what_the_system_refuses_the_supervisor_is_told_with_a_way_out(
     def ensure(*_: object) -> MpsStates:
         raise OSError(5, "Input/output error", "/proc/x")
 
-    with served(mps) as (_, supervisor):
+    with with_client(mps) as (client, supervisor):
         monkeypatch.setattr(supervisor, "ensure", ensure)
-        client = MpsClient(mps.mps_dir / SOCKET)
         with pytest.raises(ClaimBlocked, match=r"Input/output error: '/proc/x': it is tried again"):
             client.ensure(mps.daemon())
-        client.close()
 
 
 class LateStream:
@@ -88,6 +75,9 @@ class LateStream:
 
     def ensure(self, daemon: MpsDaemon, _timeout_seconds: float) -> MpsStates:
         return MpsStates((MpsState(daemon.name, running=True),), told_ns=7)
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
     def follow(self, _call: object) -> Iterator[MpsStates]:
         yield MpsStates((), told_ns=5)
@@ -104,18 +94,14 @@ def test_what_an_answer_told_is_not_undone_by_a_stream_that_is_late(mps: MpsScen
         heard.append(states)
         (last if len(heard) > 1 and states == () else first).set()
 
-    mps.mps_dir.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(8) as pool:
-        server = SocketServer(mps.mps_dir / SOCKET, handlers(cast("Supervisor", supervisor)), pool)
-        server.start()
-        client = MpsClient(mps.mps_dir / SOCKET)
+    with served(mps, cast("Supervisor", supervisor)) as server:
+        client = MpsClient(server.path)
         with following(client, update):
             assert first.wait(DEADLINE_SECONDS)
             client.ensure(mps.daemon())
             assert heard == [(), (MpsState(NAME, running=True),)], "before the answer is given to the caller"
             supervisor.comes.set()
             assert last.wait(DEADLINE_SECONDS)
-        server.stop(0)
     assert heard[:3] == [(), (MpsState(NAME, running=True),), ()]
 
 

@@ -1,20 +1,17 @@
 """What the plugin relies on when it asks for MPS daemons: the supervisor and the tests' fake do the same."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
-from kubeletplugin.sharing.mps.supervisor import handlers
 from tests.gpus import ClaimBlocked, ClaimRefused
 from tests.kubeletplugin.fake_sharing import FakeMps
-from tests.kubeletplugin.sharing.mps.scene import MpsScene
-from tests.plugin import MpsClient, MpsDaemon, MpsState, SocketServer
+from tests.kubeletplugin.sharing.mps.scene import MpsScene, served
+from tests.plugin import MpsClient, MpsDaemon, MpsState
 
 FIRST, SECOND = "gpu-0000-01-00-0", "gpu-0000-02-00-0"
 PLAIN = MpsDaemon(FIRST, ("GPU-1",), active_thread_percentage=25, pinned_memory_mib=(6144,))
@@ -72,12 +69,7 @@ def the_fake(_folder: Path) -> Iterator[Subject]:
 @contextmanager
 def the_supervisor(folder: Path) -> Iterator[Subject]:
     """The supervisor behind its socket, with the programs of a pretend machine."""
-    scene = MpsScene(folder)
-    client = MpsClient(scene.mps_dir / SOCKET)
-    with ThreadPoolExecutor(4) as pool:
-        supervisor = scene.supervisor()
-        server = SocketServer(scene.mps_dir / SOCKET, handlers(supervisor), pool)
-        server.start()
+    with closing(MpsScene(folder)) as scene, served(scene, scene.supervisor()) as server:
 
         def limits(name: str) -> tuple[float, int]:
             percentage, memory = scene.limits(name)
@@ -87,14 +79,9 @@ def the_supervisor(folder: Path) -> Iterator[Subject]:
             for command in ("start", "set_default_active_thread_percentage"):
                 scene.machine.spoil_mps("refuse", command, "not now", times=1)
 
-        try:
-            gpus = scene.uuid(0), scene.uuid(1)
+        gpus = scene.uuid(0), scene.uuid(1)
+        with closing(MpsClient(server.path)) as client:
             yield Subject(client, gpus, scene.pid, limits, refuse_once, server.stop)
-        finally:
-            client.close()
-            supervisor.close()
-            server.stop()
-            scene.close()
 
 
 @pytest.fixture(params=[the_fake, the_supervisor], ids=["fake", "supervisor"])

@@ -179,6 +179,10 @@ class GroupScene:
         self.steps.append(step)
         self.record = json.loads(json.dumps(record))
 
+    def assert_as_before(self) -> None:
+        """Each function has its own driver, no override is left, and the record says so."""
+        assert (self.drivers(), self.overrides(), self.record) == (OWN_DRIVERS, {}, CLEAN)
+
     def bind(self, *gpus: str) -> None:
         """Bind the group; what it answers is kept."""
         asked = [at(gpu) for gpu in gpus or (GPU,)]

@@ -83,7 +83,7 @@ def test_a_driver_that_says_more_of_the_function_is_taken(scene: GroupScene) -> 
 
     assert scene.drivers() == {**BOUND, GPU: "nvgrace-gpu-vfio-pci"}
     scene.restore()
-    assert scene.drivers() == OWN_DRIVERS
+    scene.assert_as_before()
 
 
 def test_a_missing_module_is_said_before_anything_is_changed(scene: GroupScene) -> None:
@@ -120,7 +120,7 @@ def test_what_fails_or_does_nothing_has_everything_undone(
         setattr(scene.kernel, name, value)
     scene.restore()
 
-    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
+    scene.assert_as_before()
 
 
 def test_a_gpu_in_use_is_not_taken_and_a_pod_that_uses_it_is_told_to_the_log_alone(scene: GroupScene) -> None:
@@ -146,7 +146,7 @@ def test_a_function_that_a_machine_still_has_is_not_given_back_yet(scene: GroupS
     scene.users.clear()
     scene.restore()
 
-    assert (scene.drivers(), scene.record) == (OWN_DRIVERS, CLEAN)
+    scene.assert_as_before()
 
 
 def test_an_unbind_that_does_not_come_back_leaves_a_function_in_doubt_until_it_has(scene: GroupScene) -> None:
@@ -163,7 +163,7 @@ def test_an_unbind_that_does_not_come_back_leaves_a_function_in_doubt_until_it_h
     scene.bind()
     assert scene.drivers() == BOUND
     scene.restore()
-    assert (scene.drivers(), scene.overrides()) == (OWN_DRIVERS, {})
+    scene.assert_as_before()
 
 
 def test_what_waits_for_one_function_keeps_no_other_from_being_given_back(scene: GroupScene) -> None:
@@ -175,7 +175,7 @@ def test_what_waits_for_one_function_keeps_no_other_from_being_given_back(scene:
     scene.kernel.let_go()
     scene.restore()
 
-    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
+    scene.assert_as_before()
 
 
 @pytest.mark.parametrize("driver", ["uio_pci_generic", "vfio-pci"])
@@ -223,7 +223,7 @@ def test_a_driver_that_does_not_take_its_function_back_is_said_again_and_again(s
     scene.kernel.refuses.clear()
     scene.restore()
 
-    assert (scene.drivers(), scene.record) == (OWN_DRIVERS, CLEAN)
+    scene.assert_as_before()
 
 
 def test_a_function_that_is_gone_from_the_bus_is_passed_by(scene: GroupScene) -> None:
@@ -257,7 +257,7 @@ def test_functions_that_somebody_has_offered_to_all_drivers_get_the_right_ones(s
     assert scene.drivers() == BOUND
     scene.restore()
 
-    assert (scene.drivers(), scene.overrides(), scene.record) == (OWN_DRIVERS, {}, CLEAN)
+    scene.assert_as_before()
 
 
 RECORDED = FunctionRecord("0000:81:00.0", "nvidia", "", "vfio-pci", "probing")

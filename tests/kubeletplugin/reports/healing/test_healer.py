@@ -7,7 +7,7 @@ import pytest
 
 from driver.hardware.gpu import NvLink
 from kubeletplugin.reports.healing.healer import reset_together
-from tests.gpus import Code, Gpu, NodeState, PciAddress
+from tests.gpus import Code, Gpu, PciAddress
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.plugin import HealProgress, HealRequest, ResetFailed, User
 
@@ -24,12 +24,16 @@ STEPS = (
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
-    """Four A30, of which the first has been left with persistence mode on and compute mode prohibited."""
-    found = FakeNode(tmp_path, "a30-quad", binds=True)
+def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FakeNode]:
+    """Four A30 or another machine: the first GPU has persistence mode on and compute mode prohibited."""
+    found = FakeNode(tmp_path, getattr(request, "param", "a30-quad"), binds=True, on_disk=True)
     spoil(found)
     yield found
     found.stop()
+
+
+def of(machine: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("node", [machine], indirect=True)
 
 
 def spoil(node: FakeNode) -> None:
@@ -58,6 +62,11 @@ def heal(node: FakeNode, gpu: str = "", wait_seconds: float = 0.0) -> list[HealP
     return list(
         node.healer.heal(HealRequest(gpu or str(node.gpus[0]), reset=True, wait_seconds=wait_seconds))
     )
+
+
+def waited_for(node: FakeNode) -> Iterator[HealProgress]:
+    """A heal of the first GPU, for which somebody waits."""
+    return node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
 
 
 def start_again(node: FakeNode) -> None:
@@ -160,7 +169,7 @@ def test_programs_of_the_node_are_the_drivers_to_deal_with(node: FakeNode) -> No
 
 def test_new_pods_are_kept_away_while_a_claim_is_waited_for(node: FakeNode) -> None:
     ref = node.prepared("train", 0)
-    steps = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+    steps = waited_for(node)
 
     waiting = next(steps)
 
@@ -175,7 +184,7 @@ def test_new_pods_are_kept_away_while_a_claim_is_waited_for(node: FakeNode) -> N
 
 def test_who_waits_no_longer_calls_it_off(node: FakeNode) -> None:
     node.prepared("train", 0)
-    steps = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+    steps = waited_for(node)
     next(steps)
 
     del steps
@@ -186,7 +195,7 @@ def test_who_waits_no_longer_calls_it_off(node: FakeNode) -> None:
 
 def test_one_gpu_of_a_node_is_healed_at_a_time(node: FakeNode) -> None:
     node.prepared("train", 0)
-    first = node.healer.heal(HealRequest(str(node.gpus[0]), reset=True, wait_seconds=600.0))
+    first = waited_for(node)
     next(first)
 
     assert "another GPU of this node is being healed" in heal(node, str(node.gpus[1]))[-1].message
@@ -260,29 +269,22 @@ def test_a_gpu_that_does_not_come_back_is_not_called_healed(node: FakeNode, gpu:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_any_step_can_be_the_last_before_a_crash(tmp_path: Path, step: str) -> None:
-    node = FakeNode(tmp_path, "a30-quad", binds=True, on_disk=True)
-    spoil(node)
-    states: list[NodeState] = []
-    node.on_state = states.append
-    try:
-        node.crash_after = step
-        with pytest.raises(Crash):
-            heal(node)
-        start_again(node)
-        node.healer.finish()
+def test_any_step_can_be_the_last_before_a_crash(node: FakeNode, step: str) -> None:
+    node.crash_after = step
+    with pytest.raises(Crash):
+        heal(node)
+    start_again(node)
+    node.healer.finish()
 
-        done = was_reset(node)
-        assert is_persistent(node), "as it was"
-        assert not node.watch.state().blocked
-        assert healed(node) == ([node.gpus[0]] if done and step != "reset" else [])
-        node.prepared("train", 0)
-        node.unprepare(node.claim("train", 0, uid=node.journal.entries()[0].uid))
+    done = was_reset(node)
+    assert is_persistent(node), "as it was"
+    assert not node.watch.state().blocked
+    assert healed(node) == ([node.gpus[0]] if done and step != "reset" else [])
+    node.prepared("train", 0)
+    node.unprepare(node.claim("train", 0, uid=node.journal.entries()[0].uid))
 
-        assert [one.message for one in heal(node)] == ["", ""]
-        assert is_persistent(node)
-    finally:
-        node.stop()
+    assert [one.message for one in heal(node)] == ["", ""]
+    assert is_persistent(node)
 
 
 def test_the_steps_are_those_that_crashes_are_tried_after(node: FakeNode) -> None:
@@ -290,48 +292,38 @@ def test_the_steps_are_those_that_crashes_are_tried_after(node: FakeNode) -> Non
     assert tuple(node.steps) == STEPS
 
 
-def test_a_reset_is_told_until_the_machine_is_restarted(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "a30-quad", binds=True, on_disk=True)
-    try:
-        heal(node)
-        node.restart()
-        assert healed(node) == [node.gpus[0]]
-        node.reboot()
-        assert healed(node) == []
-        assert not list(tmp_path.rglob("healing/*"))
-    finally:
-        node.stop()
+def test_a_reset_is_told_until_the_machine_is_restarted(node: FakeNode, tmp_path: Path) -> None:
+    heal(node)
+    node.restart()
+    assert healed(node) == [node.gpus[0]]
+    node.reboot()
+    assert healed(node) == []
+    assert not list(tmp_path.rglob("healing/*"))
 
 
-def test_the_partitions_of_the_gpu_are_gone_and_the_journal_has_none(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "hgx-h100", binds=True)
-    try:
-        ref = node.prepared_devices("part", node.part(0))
-        node.crash_after = "spec removed"
-        with pytest.raises(Crash):
-            node.unprepare(ref)
-        start_again(node)
-        assert heal(node)[-1].step == "failed", "the claim still has its partition"
-        node.machine.lose(0)
+@of("hgx-h100")
+def test_the_partitions_of_the_gpu_are_gone_and_the_journal_has_none(node: FakeNode) -> None:
+    ref = node.prepared_devices("part", node.part(0))
+    node.crash_after = "spec removed"
+    with pytest.raises(Crash):
         node.unprepare(ref)
-        node.machine.restore(0)
-        assert [one.message for one in heal(node)] == ["", ""]
-        node.reconciler.finish_releases()
-        assert not any(entry.holds for entry in node.journal.entries())
-        node.prepared_devices("next", node.part(0))
-    finally:
-        node.stop()
+    start_again(node)
+    assert heal(node)[-1].step == "failed", "the claim still has its partition"
+    node.machine.lose(0)
+    node.unprepare(ref)
+    node.machine.restore(0)
+    assert [one.message for one in heal(node)] == ["", ""]
+    node.reconciler.finish_releases()
+    assert not any(entry.holds for entry in node.journal.entries())
+    node.prepared_devices("next", node.part(0))
 
 
-def test_gpus_before_ampere_are_reset_with_all_that_nvlinks_connect(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "dgx1-v100", binds=True)
-    try:
-        assert [one.message for one in heal(node)] == ["", ""]
-        assert node.gpu_reset.calls == [node.gpus]
-        node.prepared("train", 5)
-        assert "there are still claim team/train" in heal(node)[-1].message
-    finally:
-        node.stop()
+@of("dgx1-v100")
+def test_gpus_before_ampere_are_reset_with_all_that_nvlinks_connect(node: FakeNode) -> None:
+    assert [one.message for one in heal(node)] == ["", ""]
+    assert node.gpu_reset.calls == [node.gpus]
+    node.prepared("train", 5)
+    assert "there are still claim team/train" in heal(node)[-1].message
 
 
 ONE, TWO, THREE, FOUR = (PciAddress(0, bus, 0, 0) for bus in (1, 2, 3, 4))

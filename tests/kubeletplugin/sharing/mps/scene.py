@@ -12,11 +12,11 @@ from pathlib import Path
 
 from fakegpu.driver_files.driver_root import CALL_LOG
 from fakegpu.mps.client import PRIVILEGED, Connection
-from kubeletplugin.kubelet.wire.mps_daemon import MpsStates
+from kubeletplugin.kubelet.wire.mps_daemon import SOCKET, MpsStates
 from kubeletplugin.sharing.mps.daemon_keeper import Site
 from kubeletplugin.sharing.mps.daemon_shm import DaemonMemory
 from kubeletplugin.sharing.mps.processes import CONTROL, daemons, kill
-from kubeletplugin.sharing.mps.supervisor import Supervisor
+from kubeletplugin.sharing.mps.supervisor import Supervisor, handlers
 from tests.clusters import Service
 from tests.gpus import CudaProcess, DriverError, FakeMachine, build_driver_root
 from tests.plugin import (
@@ -26,6 +26,7 @@ from tests.plugin import (
     MpsClient,
     MpsDaemon,
     MpsState,
+    SocketServer,
     end_left_over,
     mps_processes,
 )
@@ -145,6 +146,20 @@ class MpsScene:
         for folder in self.mps_dir.glob("*/pipe"):
             end_left_over(folder)
         self._short.cleanup()
+
+
+@contextmanager
+def served(mps: MpsScene, supervisor: Supervisor) -> Iterator[SocketServer]:
+    """A supervisor behind its socket inside the block."""
+    mps.mps_dir.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(64) as pool:
+        server = SocketServer(mps.mps_dir / SOCKET, handlers(supervisor), pool)
+        server.start()
+        try:
+            yield server
+        finally:
+            supervisor.close()
+            server.stop(0)
 
 
 def told(states: Iterator[MpsStates], true: Callable[[tuple[MpsState, ...]], bool]) -> tuple[MpsState, ...]:

@@ -1,21 +1,16 @@
 """The answers of the control daemon are told apart, and the supervisor answers probes."""
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeletplugin.kubelet.wire.mps_daemon import SOCKET
 from kubeletplugin.sharing.mps.processes import Answers, is_amount, limit_commands, limits_fault, sort_answers
-from kubeletplugin.sharing.mps.supervisor import Supervisor, handlers, probes_of
+from kubeletplugin.sharing.mps.supervisor import probes_of
 from tests.clock import Clock
 from tests.clusters import Pulse
-from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, running, told
+from tests.kubeletplugin.sharing.mps.scene import DEADLINE_SECONDS, NAME, MpsScene, running, served, told
 from tests.kubeletplugin.stream_client import StreamClient
-from tests.plugin import MpsDaemon, SocketServer
+from tests.plugin import MpsDaemon
 
 DAEMON = MpsDaemon("gpu", ("GPU-1", "GPU-2"), active_thread_percentage=25, pinned_memory_mib=(0, 5632))
 
@@ -65,20 +60,9 @@ def test_what_is_wrong_with_limits_is_said(lines: tuple[str, ...], fault: str | 
     assert limits_fault(DAEMON, sort_answers(lines)) == fault
 
 
-@contextmanager
-def serving(mps: MpsScene, supervisor: Supervisor) -> Iterator[SocketServer]:
-    with ThreadPoolExecutor(8) as pool:
-        server = SocketServer(mps.mps_dir / SOCKET, handlers(supervisor), pool)
-        server.start()
-        try:
-            yield server
-        finally:
-            server.stop(0)
-
-
 def test_a_daemon_that_does_not_run_is_named_and_ends_nothing(mps: MpsScene) -> None:
     supervisor = mps.supervisor()
-    with serving(mps, supervisor) as server:
+    with served(mps, supervisor) as server:
         probes = probes_of(supervisor, server.path, Pulse())
         supervisor.ensure(mps.daemon(), DEADLINE_SECONDS)
         mps.machine.spoil_mps("refuse", "start", "the GPU is gone")
@@ -96,7 +80,7 @@ def test_a_daemon_that_does_not_run_is_named_and_ends_nothing(mps: MpsScene) -> 
 
 def test_a_supervisor_that_hangs_is_alive_and_not_ready(mps: MpsScene) -> None:
     supervisor, clock = mps.supervisor(), Clock()
-    with serving(mps, supervisor) as server:
+    with served(mps, supervisor) as server:
         pulse = Pulse(5.0, clock)
         probes = probes_of(supervisor, server.path, pulse)
         with pulse.work("mps-restart"):
