@@ -394,6 +394,10 @@ class FakeNode(ShownNode):
             assert not self.spec_path(ref).exists(), f"the CDI spec goes first, and is there after {crash}"
             raise
 
+    def use(self, *devices: PreparedDevice) -> None:
+        """Have the kubelet list these devices, and no others, as those of a container."""
+        self.in_use = {name.partition("=")[2] for one in devices for name in one.cdi_device_ids}
+
     def told_health(self) -> dict[str, DeviceHealth]:
         """What the kubelet hears after one look, by device."""
         self.health.run_once()

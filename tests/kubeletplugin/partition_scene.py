@@ -17,12 +17,9 @@ from tests.gpus import (
     StorageError,
     Watch,
 )
+from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.fake_roots import lay_sysfs
 from tests.plugin import PartitionRecord
-
-
-class Crash(BaseException):
-    """The process ends here."""
 
 
 class Scene:

@@ -79,7 +79,7 @@ def test_what_a_container_has_from_a_deleted_claim_stays_blocked(
     """Whoever else is given the GPU would be refused as before the reload."""
     (device,) = node.prepare(node.claim("train", 1))
     del node.api["team", "train"]
-    node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
+    node.use(device)
     node.reconciler.run_once()
     (before,) = node.watch.state().blocked
     reload()

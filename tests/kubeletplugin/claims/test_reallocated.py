@@ -8,12 +8,7 @@ import pytest
 from kubeletplugin.claims.preparer import Preparer
 from tests.gpus import ApiError, DeviceHeld, gpu_device_name
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.plugin import ClaimRef, Entry, NotReady, PreparedDevice, boottime_ns
-
-
-def used(*devices: PreparedDevice) -> set[str]:
-    """The names by which the kubelet lists the devices of a container."""
-    return {name.partition("=")[2] for device in devices for name in device.cdi_device_ids}
+from tests.plugin import ClaimRef, Entry, NotReady, boottime_ns
 
 
 def looks(node: FakeNode) -> list[str]:
@@ -37,7 +32,7 @@ def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:
 
 def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> None:
     ref = node.claim_devices("train", node.part(1))
-    node.in_use = used(*node.prepare(ref))
+    node.use(*node.prepare(ref))
     spec = node.spec_path(ref).read_bytes()
     node.claim_devices("train", node.part(2), uid=ref.uid)
     node.register()

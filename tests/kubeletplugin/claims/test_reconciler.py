@@ -46,7 +46,7 @@ def test_a_claim_that_was_allocated_another_device_is_let_go_unless_a_container_
 ) -> None:
     ref = node.claim("train", 1)
     (device,) = node.prepare(ref)
-    node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
+    node.use(device)
     node.claim("train", 2, uid=ref.uid)
 
     assert node.reconciler.run_once() == ()

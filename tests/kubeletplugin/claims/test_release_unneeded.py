@@ -56,7 +56,7 @@ def test_a_claim_in_the_way_stays_while_somebody_needs_it_or_does_not_say(node: 
     if who != "the API server":
         del node.api["team", "train"]
     if who == "a container":
-        node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
+        node.use(device)
 
     for _ in range(20):
         if who == "nobody answers":
@@ -85,7 +85,7 @@ def test_what_a_container_has_from_a_deleted_claim_is_blocked_until_it_ends(node
     clock, ref = Clock(node), node.claim("train", 1)
     (device,) = node.prepare(ref)
     del node.api["team", "train"]
-    node.in_use = {device.cdi_device_ids[0].partition("=")[2]}
+    node.use(device)
 
     if way == "the pass":
         node.reconciler.run_once()

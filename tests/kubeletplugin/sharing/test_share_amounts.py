@@ -46,24 +46,21 @@ def sharing(
 
 
 @pytest.mark.parametrize(
-    ("form", "config", "share_id", "why"),
+    ("form", "consumed", "config", "share_id", "why"),
     [
-        ("mps-4", None, None, "no shareID"),
-        ("mps-4", GpuConfig("TimeSlicing", "Long"), "s", "asks for sharing by"),
-        ("ts-4", GpuConfig("MPS"), "s", "asks for sharing by"),
-        ("mps-4", GpuConfig("MPS", mps=MpsSettings(0)), "s", "0 percent"),
+        ("mps-4", {}, None, None, "no shareID"),
+        ("mps-4", {}, GpuConfig("TimeSlicing", "Long"), "s", "asks for sharing by"),
+        ("ts-4", {}, GpuConfig("MPS"), "s", "asks for sharing by"),
+        ("mps-4", {}, GpuConfig("MPS", mps=MpsSettings(0)), "s", "0 percent"),
+        # No whole number of MiB.
+        ("mps-mem", {"memory": "1G"}, None, "s", "was given 1000000000 bytes of"),
     ],
 )
 def test_what_can_never_be_shared_so_is_refused(
-    form: str, config: GpuConfig | None, share_id: str | None, why: str
+    form: str, consumed: dict[str, str], config: GpuConfig | None, share_id: str | None, why: str
 ) -> None:
     with pytest.raises(ClaimRefused, match=why):
-        sharing(form, {"shares": "1"}, config, share_id)
-
-
-def test_memory_that_is_no_whole_number_of_mebibytes_is_refused() -> None:
-    with pytest.raises(ClaimRefused, match="was given 1000000000 bytes of"):
-        sharing("mps-mem", {"memory": "1G"})
+        sharing(form, consumed or {"shares": "1"}, config, share_id)
 
 
 def test_what_partitions_do_by_themselves_needs_nothing() -> None:

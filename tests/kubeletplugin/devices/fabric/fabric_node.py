@@ -27,6 +27,11 @@ def claim_modules(node: FakeNode, name: str, *modules: int) -> ClaimRef:
     return node.claim(name, *(position(node, module) for module in modules))
 
 
+def prepared(node: FakeNode, name: str, *modules: int) -> ClaimRef:
+    """The same, prepared."""
+    return node.prepared(name, *(position(node, module) for module in modules))
+
+
 def connected(node: FakeNode) -> tuple[int, ...]:
     """The partitions that the switches connect."""
     return node.machine.fabric.state.connected

@@ -14,6 +14,7 @@ from tests.kubeletplugin.devices.fabric.fabric_node import (
     claim_modules,
     connected,
     position,
+    prepared,
     records,
 )
 from tests.kubeletplugin.fake_node import Crash, FakeNode
@@ -42,7 +43,7 @@ def test_gpus_that_are_no_partition_are_refused_with_the_constraint_to_give(
     node: FakeNode, modules: tuple[int, ...], sentence: str
 ) -> None:
     with pytest.raises(ClaimRefused) as caught:
-        node.prepare(claim_modules(node, "train", *modules))
+        prepared(node, "train", *modules)
     assert sentence in str(caught.value)
     assert "claim team/train was given the GPUs of modules" in caught.value.what
     assert (connected(node), records(node), node.journal.entries()) == ((), [], ())
@@ -53,17 +54,16 @@ def test_what_somebody_else_has_active_is_in_the_way_and_named(node: FakeNode) -
     with pytest.raises(
         PartitionTaken, match=r"fabric partition 1 \(modules 1, 2, 3, 4\) is active"
     ) as caught:
-        node.prepare(claim_modules(node, "train", 1, 2))
+        prepared(node, "train", 1, 2)
     assert "fmpm -d 1" in caught.value.way_out
     assert connected(node) == (1,)
-    node.prepare(claim_modules(node, "beside", 5, 6))
+    prepared(node, "beside", 5, 6)
     assert connected(node) == (1, 5)
 
 
 def test_a_partition_that_somebody_else_has_activated_stays_active(node: FakeNode) -> None:
     node.machine.fabric.manager().activate(3)
-    ref = claim_modules(node, "train", 1, 2)
-    node.prepare(ref)
+    ref = prepared(node, "train", 1, 2)
     node.unprepare(ref)
     assert (connected(node), records(node)) == ((3,), [])
 
@@ -92,8 +92,7 @@ def test_partitions_of_mig_and_those_who_look_on_need_no_fabric(node: FakeNode) 
 
 
 def test_an_unprepare_does_not_wait_for_the_fabric_manager(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 1, 2)
-    node.prepare(ref)
+    ref = prepared(node, "train", 1, 2)
     node.machine.fabric.fail("deactivate")
     assert node.unprepare(ref) is None
     assert connected(node) == (3,)
@@ -101,7 +100,7 @@ def test_an_unprepare_does_not_wait_for_the_fabric_manager(node: FakeNode) -> No
     node.fabric.run_once()
     assert connected(node) == (3,), "it still fails"
     with pytest.raises(FabricError):
-        node.prepare(claim_modules(node, "next", 2))
+        prepared(node, "next", 2)
     with pytest.raises(FabricError):
         node.prepared_devices("cut", node.partition(position(node, 1), "1g.10gb", 6))
 
@@ -111,13 +110,13 @@ def test_an_unprepare_does_not_wait_for_the_fabric_manager(node: FakeNode) -> No
 
 
 def test_a_fabric_manager_that_is_away_is_waited_for(node: FakeNode) -> None:
-    node.prepare(claim_modules(node, "first", 1))
+    prepared(node, "first", 1)
     node.machine.fabric.stop()
     with pytest.raises(NoFabricManager) as caught:
-        node.prepare(claim_modules(node, "train", 3, 4))
+        prepared(node, "train", 3, 4)
     assert caught.value.retryable
     node.machine.fabric.start(keeps=True)
-    node.prepare(claim_modules(node, "train", 3, 4))
+    prepared(node, "train", 3, 4)
     assert connected(node) == (4, 7)
 
 
@@ -128,7 +127,7 @@ def test_a_fabric_manager_that_starts_after_the_plugin_is_waited_for_where_one_w
     node.machine.fabric.stop()
     node.published_attributes[_device(node, 1)] = {"partition8": {"int": 0}}
     with pytest.raises(NoFabricManager):
-        node.prepare(claim_modules(node, "train", 1))
+        prepared(node, "train", 1)
     assert len(node.prepare(claim_modules(node, "other", 2))) == 1, "nobody ever told of a fabric"
     node.stop()
 
@@ -137,13 +136,13 @@ def test_a_fabric_manager_that_cannot_be_reached_is_in_nobodys_way_where_none_wa
     node: FakeNode,
 ) -> None:
     node.machine.fabric.fail("partitions", -9)
-    node.prepare(claim_modules(node, "train", 1, 3))
+    prepared(node, "train", 1, 3)
     assert connected(node) == ()
     node.machine.fabric.heal()
-    node.prepare(claim_modules(node, "next", 2))
+    prepared(node, "next", 2)
     node.machine.fabric.fail("partitions", -9)
     with pytest.raises(NoFabricManager):
-        node.prepare(claim_modules(node, "third", 4))
+        prepared(node, "third", 4)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -151,20 +150,19 @@ def test_a_fabric_manager_that_cannot_be_reached_is_in_nobodys_way_where_none_wa
 def test_what_claims_have_is_active_again_after_the_fabric_manager_was_started_anew(
     node: FakeNode, keeps: bool, by: str
 ) -> None:
-    node.prepare(claim_modules(node, "train", 1, 2))
-    node.prepare(claim_modules(node, "other", 5, 6, 7, 8))
+    prepared(node, "train", 1, 2)
+    prepared(node, "other", 5, 6, 7, 8)
     node.machine.fabric.start(keeps=keeps)
     if by == "keeper":
         node.fabric.run_once()
         assert node.machine.fabric.state.active == (2, 3)
-    node.prepare(claim_modules(node, "third", 3))
+    prepared(node, "third", 3)
     assert node.machine.fabric.state.active == connected(node) == (2, 3, 9)
 
 
 def test_another_load_of_the_driver_ends_a_record(node: FakeNode) -> None:
     node.driver_generation = "load-1"
-    ref = claim_modules(node, "train", 1, 2, 3, 4)
-    node.prepare(ref)
+    prepared(node, "train", 1, 2, 3, 4)
     node.machine.driver_gone()
     node.machine.driver_back()
     node.machine.fabric.start(keeps=False)
@@ -174,13 +172,12 @@ def test_another_load_of_the_driver_ends_a_record(node: FakeNode) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_put_aside_and_its_partition_named(node: FakeNode) -> None:
-    ref = claim_modules(node, "train", 1, 2)
-    node.prepare(ref)
+    ref = prepared(node, "train", 1, 2)
     (node.boot_files / "fabric" / "partition-3.json").write_text("{")
     node.restart()
     node.unprepare(ref)
     with pytest.raises(PartitionTaken, match="fabric partition 3"):
-        node.prepare(claim_modules(node, "next", 1))
+        prepared(node, "next", 1)
     assert [path.name for path in (node.boot_files / "fabric").iterdir()] == ["partition-3.unreadable"]
 
 
@@ -191,15 +188,14 @@ def test_a_gpu_that_the_fabric_manager_has_left_out_is_refused(node: FakeNode) -
     node.machine.spec = replace(node.machine.spec, fabric_manager=replace(fabric, partitions=left))
     node.restart()
     with pytest.raises(ClaimRefused, match="has no partition with it"):
-        node.prepare(claim_modules(node, "train", 8))
+        prepared(node, "train", 8)
 
 
 @pytest.mark.parametrize("step", ["fabric deactivated", "fabric forgotten", *STEPS_OF_ACTIVATING])
 def test_a_gpu_is_handed_out_without_the_partition_of_a_claim_that_has_ended(
     node: FakeNode, step: str
 ) -> None:
-    ref = claim_modules(node, "train", 5, 6)
-    node.prepare(ref)
+    ref = prepared(node, "train", 5, 6)
     node.machine.fabric.stop()
     node.unprepare(ref)
     node.machine.fabric.start(keeps=True)

@@ -11,6 +11,7 @@ from tests.kubeletplugin.devices.fabric.fabric_node import (
     claim_modules,
     connected,
     position,
+    prepared,
     records,
 )
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
@@ -124,6 +125,6 @@ def test_every_step_may_be_the_last(tmp_path: Path) -> None:
             assert connected(node) == (3,), step
             node.unprepare(ref)
             assert (node.changed(), connected(node), records(node)) == ({}, (), []), step
-            node.prepare(claim_modules(node, "next", 2))
+            prepared(node, "next", 2)
             assert connected(node) == (8,), step
             node.stop()

@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.examples import examples
 from tests.gpus import MIG_CHANGES, Code, DriverError, GpuInstance, load_catalogue, profile_slug
-from tests.kubeletplugin.partition_scene import Crash, Scene
+from tests.kubeletplugin.fake_node import Crash
+from tests.kubeletplugin.partition_scene import Scene
 from tests.plugin import PartitionRecord
 
 CATALOGUES = {

@@ -48,6 +48,12 @@ class PassthroughNode(FakeNode):
             extra["config"] = [{"source": "FromClaim", "requests": [], "opaque": opaque}]
         return self.claim_devices(name, self.device(*gpus), uid=uid, **extra)
 
+    def prepared_vm(self, name: str, *gpus: int, iommu: Object | None = None) -> ClaimRef:
+        """The same, prepared."""
+        ref = self.vm(name, *gpus, iommu=iommu)
+        self.prepare(ref)
+        return ref
+
     def bind_by_hand(self, gpu: int, driver: str = "vfio-pci") -> None:
         """What an admin does: another driver for a GPU."""
         bind(self.kernel, self.sysfs, self.gpus[gpu], driver)

@@ -27,9 +27,7 @@ def paths(node: PassthroughNode, ref: ClaimRef) -> list[str]:
 
 
 def test_gpus_of_one_group_go_together(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 2, 3)
-
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 2, 3)
 
     assert vms.changed() == {"0000:ca:00.0": "vfio-pci", "0000:cb:00.0": "vfio-pci"}
     assert paths(vms, claim) == ["/dev/vfio/57", "/dev/vfio/vfio"]
@@ -41,9 +39,7 @@ def test_gpus_of_one_group_go_together(vms: PassthroughNode) -> None:
 
 
 def test_a_container_gets_the_nodes_of_vfio_and_nothing_of_the_nvidia_driver(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 0)
-
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 0)
 
     assert paths(vms, claim) == ["/dev/vfio/24", "/dev/vfio/vfio"]
     assert "mounts" not in spec(vms, claim)["containerEdits"]
@@ -53,9 +49,7 @@ def test_a_container_gets_the_nodes_of_vfio_and_nothing_of_the_nvidia_driver(vms
 
 
 def test_iommufd_gives_a_node_for_each_function(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 1, iommu={"backendPolicy": "PreferIommuFD"})
-
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 1, iommu={"backendPolicy": "PreferIommuFD"})
 
     *devices, api = paths(vms, claim)
     assert api == "/dev/iommu"
@@ -73,9 +67,7 @@ def test_own_sessions_of_nvml_are_let_go_of_and_the_controller_is_asked(vms: Pas
     vms.controllers._ask = ask  # noqa: SLF001 - the stream to the controller
     vms.controllers.joined("controller")
     assert len(vms.listed()) == 4  # a session is open, and has every GPU
-    claim = vms.vm("vm", 0)
-
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 0)
     assert asked == [1, 0]
     vms.unprepare(claim)
 
@@ -100,8 +92,7 @@ def test_a_controller_that_cannot_let_go_has_the_claim_wait_with_nothing_changed
 def test_a_controller_that_does_not_answer_keeps_no_gpu_from_coming_back(
     vms: PassthroughNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claim = vms.vm("vm", 0)
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 0)
     monkeypatch.setattr("kubeletplugin.devices.kinds.passthrough.held._BACK_SECONDS", 0.01)
     vms.controllers.joined("controller")
     assert vms.unprepare(claim) is None
@@ -123,8 +114,7 @@ def test_a_node_needs_no_nvidia_driver(vms: PassthroughNode) -> None:
     without = vms.drivers()
     with pytest.raises(DriverNotLoaded):
         vms.listed()
-    claim = vms.vm("vm", 0)
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 0)
     assert paths(vms, claim) == ["/dev/vfio/24", "/dev/vfio/vfio"]
     assert vms.unprepare(claim) is None
     assert vms.drivers() == without

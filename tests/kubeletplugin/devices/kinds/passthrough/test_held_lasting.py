@@ -48,8 +48,7 @@ def test_a_reload_of_the_nvidia_driver_ends_no_claim(vms: PassthroughNode) -> No
 
 def test_a_gpu_that_a_claim_has_is_held_and_not_lost_until_it_is_taken_out(vms: PassthroughNode) -> None:
     assert set(health_of(vms).values()) == {"Healthy"}
-    claim = vms.vm("vm", 0)
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 0)
     found = health_of(vms)
     assert found[vms.device(0)] == "Healthy"
     assert vms.whole(0) not in found
@@ -61,8 +60,7 @@ def test_a_gpu_that_a_claim_has_is_held_and_not_lost_until_it_is_taken_out(vms: 
 
 
 def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 0)
-    vms.prepare(claim)
+    vms.prepared_vm("vm", 0)
     (told,) = claim_statuses(vms.journal.entries(), Observed(vms.kinds))
     (device,) = told.devices
     assert device.ready.reason == "BoundToVfio"
@@ -76,8 +74,7 @@ def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNod
 
 
 def test_the_metadata_of_the_device_have_its_address_its_group_and_its_node(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 2, 3)
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 2, 3)
     assert metadata(vms, claim) == {
         "resource.kubernetes.io/pciBusID": "0000:ca:00.0",
         "iommuGroup": 57,
@@ -92,8 +89,7 @@ def metadata(node: PassthroughNode, ref: ClaimRef) -> dict[str, object]:
 
 
 def test_a_gpu_of_another_model_is_not_the_one_that_was_prepared(vms: PassthroughNode) -> None:
-    claim = vms.vm("vm", 0)
-    vms.prepare(claim)
+    claim = vms.prepared_vm("vm", 0)
     Path(vms.sysfs / "bus/pci/devices" / str(vms.gpus[0]) / "device").write_text("0x20b7\n")
     with pytest.raises(Exception, match="is not the GPU that was prepared"):
         vms.prepare(claim)

@@ -31,9 +31,7 @@ def test_a_vgpu_is_made_in_its_slot_and_the_container_gets_its_group_and_nothing
     open_node: Open,
 ) -> None:
     node = open_node(L40S)
-    ref = node.claim_devices("vm", DEVICES[L40S])
-
-    node.prepare(ref)
+    ref = node.prepared_devices("vm", DEVICES[L40S])
 
     assert made(node) == {VIRTUAL_3: MadeVgpu(TYPES["l40s-8q"])}
     group = (node.sysfs / "bus/pci/devices" / VIRTUAL_3 / "iommu_group").readlink().name
@@ -45,9 +43,7 @@ def test_a_vgpu_is_made_in_its_slot_and_the_container_gets_its_group_and_nothing
 
 def test_a_mediated_device_has_a_uuid_that_follows_from_the_claim(open_node: Open) -> None:
     node = open_node(A100)
-    ref = node.claim_devices("vm", DEVICES[A100])
-
-    node.prepare(ref)
+    ref = node.prepared_devices("vm", DEVICES[A100])
 
     uuid = uuid_for(ref.uid, DEVICES[A100])
     assert made(node) == {"0000:3b:00.5": MadeVgpu(TYPES["a100-10c"], uuid)}
@@ -61,9 +57,7 @@ def test_a_mediated_device_has_a_uuid_that_follows_from_the_claim(open_node: Ope
 def test_iommufd_is_given_where_the_configuration_prefers_it(open_node: Open, machine: str) -> None:
     node = open_node(machine)
     config = with_config(backendPolicy="PreferIommuFD", enableAPIDevice=True)
-    ref = node.claim_devices("vm", DEVICES[machine], **config)
-
-    node.prepare(ref)
+    ref = node.prepared_devices("vm", DEVICES[machine], **config)
 
     own, api = (one["path"] for one in edits(node, ref)["deviceNodes"])
     assert own.startswith("/dev/vfio/devices/vfio")
