@@ -72,6 +72,11 @@ class MemoryNode(FakeNode):
         found.meddle = meddle
         return found
 
+    def be_patient(self, seconds: float) -> None:
+        """Have a plugin that waits so long."""
+        self.patience_seconds = seconds
+        self.restart()
+
     def begin_again(self) -> None:
         """End the plugin and start it anew, while another instance goes on."""
         self.leave()

@@ -132,8 +132,7 @@ def test_a_kubelet_that_does_not_answer_keeps_nobody_from_starting(l4s: MemoryNo
 
 def test_a_kubelet_that_is_silent_for_a_moment_is_waited_for(l4s: MemoryNode) -> None:
     """It refuses calls above its rate limit: the first container had all, and the second was refused."""
-    l4s.patience_seconds = 10.0
-    l4s.restart()
+    l4s.be_patient(10.0)
     device = l4s.share("u-1", 9 * GIB)
     l4s.announce(device, "a", "b", "c")
     l4s.listing_failures = [PodResourcesUnavailable("rejected by rate limit") for _ in range(3)]

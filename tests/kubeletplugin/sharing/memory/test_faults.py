@@ -26,16 +26,14 @@ STEPS = ("memory lowered", "memory noted", "memory limited")
 
 
 def test_what_passes_within_the_patience_is_waited_for(l4s: MemoryNode) -> None:
-    l4s.patience_seconds = 10.0
-    l4s.restart()
+    l4s.be_patient(10.0)
     device = l4s.share("u-1", 8 * GIB)
     l4s.machine.fail("set_memory_limits", times=2)
     assert l4s.hard(l4s.run(device)) == 8 * GIB
 
 
 def test_a_journal_that_cannot_be_read_for_a_moment_is_waited_for(l4s: MemoryNode) -> None:
-    l4s.patience_seconds = 10.0
-    l4s.restart()
+    l4s.be_patient(10.0)
     device = l4s.share("u-1", 8 * GIB)
     container = l4s.container(device)
     read, failures = l4s.journal.get, [StorageError("too many open files"), StorageError("again")]
@@ -52,8 +50,7 @@ def test_a_journal_that_cannot_be_read_for_a_moment_is_waited_for(l4s: MemoryNod
 
 
 def test_a_container_that_is_gone_is_not_waited_for(l4s: MemoryNode) -> None:
-    l4s.patience_seconds = 1000.0
-    l4s.restart()
+    l4s.be_patient(1000.0)
     container = l4s.container(l4s.share("u-1", 8 * GIB))
     l4s.on_step = lambda step: l4s.end(container) if step == "memory noted" else None
     with pytest.raises(NvmlError):
@@ -64,8 +61,7 @@ def test_a_container_that_is_gone_is_not_waited_for(l4s: MemoryNode) -> None:
 
 
 def test_whoever_waits_when_the_plugin_ends_is_left_to_the_next_instance(l4s: MemoryNode) -> None:
-    l4s.patience_seconds = 1000.0
-    l4s.restart()
+    l4s.be_patient(1000.0)
     container = l4s.container(l4s.share("u-1", 8 * GIB))
     l4s.machine.fail("set_memory_limits")
     l4s.memory.stop()
@@ -207,8 +203,7 @@ def test_a_crash_at_any_step_gives_nobody_more_than_the_claim_has(l4s: MemoryNod
 
 
 def test_sixteen_containers_of_one_claim_at_once_divide_it(l4s: MemoryNode) -> None:
-    l4s.patience_seconds = 30.0
-    l4s.restart()
+    l4s.be_patient(30.0)
     device = l4s.share("u-1", 16 * GIB)
     containers = [l4s.container(device, f"c{number}") for number in range(16)]
     with ThreadPoolExecutor(16) as pool:
