@@ -93,6 +93,18 @@ def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(n
     assert node.reconciler.run_once() == ()
 
 
+def test_a_journal_file_that_can_neither_be_read_nor_put_aside_frees_no_device(node: FakeNode) -> None:
+    ref = node.claim("train", 1)
+    first = node.prepare(ref)
+    node.entry_file(ref).write_bytes(b"\0\0")
+    (node.boot_files / "journal" / "unreadable").touch()
+
+    assert node.restart().lost == (ref.uid,)
+    with pytest.raises(DeviceHeld):
+        node.prepared("thief", 1)
+    assert node.prepare(ref) == first
+
+
 def test_a_lost_claim_that_no_container_has_goes_at_the_second_look(node: FakeNode) -> None:
     ref = node.prepared("train", 1)
     node.entry_file(ref).unlink()

@@ -93,3 +93,23 @@ def test_a_gpu_of_another_model_is_not_the_one_that_was_prepared(vms: Passthroug
     Path(vms.sysfs / "bus/pci/devices" / str(vms.gpus[0]) / "device").write_text("0x20b7\n")
     with pytest.raises(Exception, match="is not the GPU that was prepared"):
         vms.prepare(claim)
+
+
+def test_all_gpus_can_be_at_virtual_machines_and_come_back_after_a_restart(tmp_path: Path) -> None:
+    node = PassthroughNode(tmp_path, on_disk=True)
+    claims = [node.vm("alone", 0), node.vm("board", 1), node.vm("together", 2, 3)]
+    for claim in claims:
+        node.prepare(claim)
+    assert node.listed() == []
+
+    node.restart()
+
+    assert node.recovered.failed == ()
+    for claim in claims:
+        assert len(node.prepare(claim)) == 1
+    for claim in claims:
+        assert node.unprepare(claim) is None
+    assert node.changed() == {}
+    assert node.listed() == list(node.gpus)
+    node.prepared("container", *range(4))
+    node.stop()
