@@ -43,6 +43,17 @@ def test_an_autoscaler_sees_a_new_node_whole_at_once(published: Published) -> No
     assert all("taints" not in device for device in published.devices())
 
 
+def test_nothing_is_published_before_the_plugin_serves(published: Published) -> None:
+    published.start(gpus(8), serving=False)
+    # It would be 0 once they were written.
+    published.becomes(lambda: published.publisher.age_seconds() > 0.5)
+    assert published.slices() == []
+
+    published.publisher.plugin_serves(True)  # the value is the message
+
+    published.publishes(8)
+
+
 def test_nothing_is_published_before_the_gpus_are_known(published: Published) -> None:
     published.start(None)
     published.becomes(lambda: published.server.watches == 1)
