@@ -31,14 +31,16 @@ PARALLEL = -n $(WORKERS) --dist loadfile
 PYTEST = $(BIN)/python -m pytest tests $(PARALLEL) $(if $(LONG),--hypothesis-profile long --timeout 300)
 APART = --ignore=tests/api --ignore=tests/cluster --ignore=tests/guest
 
-# Where the environment forbids to keep compiled modules, each of the processes that tests start compiles them all.
-test near test-all test-rest api-test guest-test cluster-test cluster-test-core: export PYTHONDONTWRITEBYTECODE :=
+# Where the environment forbids to keep compiled modules, each process that a target starts would compile them all,
+# and those that run side by side would on a first run.
+export PYTHONDONTWRITEBYTECODE :=
+COMPILED := $(VENV)/.compiled
 
-# Compiled once: each worker would compile all modules on a first run.
-COMPILE = @$(BIN)/python -m compileall -q -j 0 $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
+.PHONY: $(COMPILED)
+$(COMPILED): $(STAMP)
+	@$(BIN)/python -m compileall -q -j 0 $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 
-test: $(STAMP) ## Run the tests of every module; needs nothing but Python
-	$(COMPILE)
+test: $(COMPILED) ## Run the tests of every module; needs nothing but Python
 	$(PYTEST) --part quick $(APART)
 
 near: $(STAMP) ## Run the tests that mirror what git calls changed, in seconds
@@ -49,8 +51,7 @@ test-all: test test-rest ## Run make test, then all others but those of make che
 # Without those that make check runs: they read all of the code.
 OF_CHECK = tests/test_layers.py tests/test_house_limits.py tests/test_contributing.py
 
-test-rest: $(STAMP)
-	$(COMPILE)
+test-rest: $(COMPILED)
 	$(PYTEST) --part rest --no-loadscope-reorder $(APART) $(addprefix --ignore=,$(OF_CHECK))
 
 check: $(STAMP) ## Formatting, lint, types, layers, what is generated
@@ -68,23 +69,23 @@ docs: $(STAMP) ## Build the documentation as a site, and check its links
 	@echo "the site is in site/: open site/index.html"
 
 # etcd and kube-apiserver for each worker; a test that is skipped fails.
-api-test: $(STAMP) ## Run the tests of rights, policies, webhook and manifests on the real API server; needs no root
+api-test: $(COMPILED) ## Run the tests of rights, policies, webhook and manifests on the real API server; needs no root
 	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES) helm3 helm4
 	$(BIN)/pytest tests/api -q --kubernetes $(KUBERNETES) -n 2 --dist loadfile
 
 # One guest for all of its tests; it emulates two cores.
-guest-test: $(STAMP) ## Run the tests that need a kernel, cgroup v2 and an IOMMU of their own, in an emulated machine
+guest-test: $(COMPILED) ## Run the tests that need a kernel, cgroup v2 and an IOMMU of their own, in an emulated machine
 	$(BIN)/pytest tests/guest -q -o faulthandler_timeout=900
 
 # Clusters side by side, since most of the time each waits for its kubelet.
 ON_REAL = -q --cluster real --kubernetes $(KUBERNETES) --timeout 1800 -o faulthandler_timeout=900 --dist loadfile
 
-cluster-test: $(STAMP) ## Run the tests against real Kubernetes (root; KUBERNETES=1.36, 1.37 or 1.38)
+cluster-test: $(COMPILED) ## Run the tests against real Kubernetes (root; KUBERNETES=1.36, 1.37 or 1.38)
 	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES)
 	$(BIN)/pytest tests/cluster tests/flow $(ON_REAL) -n 2
 
 # The longest stand first in the list, and are begun first. None needs the driver's image.
-cluster-test-core: $(STAMP) ## Those of them that decide what lands: tests/cluster/core.txt
+cluster-test-core: $(COMPILED) ## Those of them that decide what lands: tests/cluster/core.txt
 	$(BIN)/python -m tools.testbed prepare --kubernetes $(KUBERNETES) helm3 helm4 clients
 	$(BIN)/pytest $(shell cat tests/cluster/core.txt) $(ON_REAL) -n 3 --no-loadscope-reorder
 
@@ -92,7 +93,7 @@ cluster-test-core: $(STAMP) ## Those of them that decide what lands: tests/clust
 # embedded cluster, on which flows run as well, what newcomers follow; the long variant has everything on both.
 OF_NEWCOMERS = docs/tutorial docs/ask-for-a-gpu docs/compare-and-migrate three-tiers
 
-scenarios: $(STAMP) ## Run the READMEs' own commands on clusters (root); LONG=1 for all on both kinds, and the long ones
+scenarios: $(COMPILED) ## Run the READMEs' own commands on clusters (root); LONG=1 for all on both kinds, and the long ones
 	$(BIN)/python -m envtest.real build --kubernetes 1.37 # kubectl is needed on both
 	$(BIN)/python -m tools.scenarios run --cluster embedded --jobs 2 $(if $(LONG),--long,$(OF_NEWCOMERS))
 	$(BIN)/python -m tools.scenarios run --cluster real --jobs 2 $(if $(LONG),--long)

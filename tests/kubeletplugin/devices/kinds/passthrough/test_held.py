@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.clusters import Object
-from tests.gpus import ClaimBlocked, ClaimRefused, DriverNotLoaded, NvmlDevice, Watch
+from tests.gpus import ClaimBlocked, ClaimRefused, DeviceHeld, DriverNotLoaded, NvmlDevice, Watch
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.plugin import ClaimRef, FunctionInUse, NotLetGo
@@ -142,6 +142,20 @@ def test_mig_mode_is_not_changed_for_it(tmp_path: Path) -> None:
     with pytest.raises(ClaimBlocked, match=r"MIG mode of 0000:.* is on, and passthrough does not change it"):
         node.prepare(node.vm("vm", 0))
     assert node.discovery.mig_enabled(node.gpus[0])
+    node.stop()
+
+
+def test_a_gpu_is_a_virtual_machines_or_of_containers_and_never_both(tmp_path: Path) -> None:
+    node = PassthroughNode(tmp_path, "hgx-h100")
+    machine, whole = node.vm("vm", 0), node.claim("whole", 0)
+    part = node.claim_devices("part", node.part(0))
+    for holder, refused in ((machine, (whole, part)), (whole, (machine,)), (part, (machine,))):
+        node.prepare(holder)
+        for other in refused:
+            with pytest.raises(DeviceHeld):
+                node.prepare(other)
+        node.unprepare(holder)
+    assert node.changed() == {}
     node.stop()
 
 
