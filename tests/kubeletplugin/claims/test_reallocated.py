@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kubeletplugin.claims.preparer import Preparer
-from tests.gpus import ApiError, DeviceHeld, gpu_device_name
+from tests.gpus import gpu_device_name
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.plugin import ClaimRef, Entry, NotReady, boottime_ns
 
@@ -16,43 +16,6 @@ def looks(node: FakeNode) -> list[str]:
     seen: list[str] = []
     node.before_get = lambda: seen.append("look")
     return seen
-
-
-def test_a_share_that_was_given_anew_is_another_one(node: FakeNode) -> None:
-    ref = node.claim_shares("train", f"{gpu_device_name(node.gpus[1])}-ts-4")
-    (before,) = node.prepare(ref)
-    node.claim_shares("train", before.device, uid=ref.uid)
-    node.register()
-
-    (now,) = node.prepare(ref)
-
-    assert now.share_id != before.share_id
-    assert now.cdi_device_ids[0].partition("=")[2] in node.spec_path(ref).read_text()
-
-
-def test_what_a_container_still_uses_is_not_taken_from_it(node: FakeNode) -> None:
-    ref = node.claim_devices("train", node.part(1))
-    node.use(*node.prepare(ref))
-    spec = node.spec_path(ref).read_bytes()
-    node.claim_devices("train", node.part(2), uid=ref.uid)
-    node.register()
-
-    with pytest.raises(DeviceHeld, match="a container still has the former ones"):
-        node.prepare(ref)
-
-    assert (node.starts(), node.spec_path(ref).read_bytes()) == ([1], spec)
-    node.in_use.clear()
-    node.prepare(ref)
-    assert node.starts() == [2]
-
-
-def test_what_was_prepared_stands_while_the_api_does_not_answer(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    first = node.prepare(ref)
-    node.register()
-    node.api_failures = [ApiError("away")]
-
-    assert node.prepare(ref) == first
 
 
 def test_a_call_that_read_the_claim_too_early_takes_nothing_back(node: FakeNode) -> None:

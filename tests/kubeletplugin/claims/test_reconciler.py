@@ -1,57 +1,13 @@
 """What nobody will unprepare is let go, and what is in doubt is kept."""
 
-from collections.abc import Callable
-from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
-from tests.gpus import ApiError, DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import reinstall_driver
 
 MACHINE = "a30-quad"
-
-
-def _elsewhere(node: FakeNode) -> None:
-    (result,) = node.api["team", "train"]["status"]["allocation"]["devices"]["results"]
-    result["pool"] = "node-b/gpu.nvidia.com"
-
-
-@pytest.mark.parametrize(
-    "happens",
-    [
-        lambda node: node.claim("train", 1),
-        lambda node: node.api["team", "train"].update(status={}),
-        _elsewhere,
-    ],
-    ids=[
-        "deleted, and another one has its name",
-        "it lost its allocation",
-        "it is allocated on another node",
-    ],
-)
-def test_a_claim_that_the_node_has_no_more_is_let_go(
-    node: FakeNode, happens: Callable[[FakeNode], object]
-) -> None:
-    ref = node.prepared("train", 1)
-    happens(node)
-
-    assert node.reconciler.run_once() == (ref.uid,)
-    node.prepared("next", 1)
-
-
-def test_a_claim_that_was_allocated_another_device_is_let_go_unless_a_container_has_the_old_one(
-    node: FakeNode,
-) -> None:
-    ref = node.claim("train", 1)
-    (device,) = node.prepare(ref)
-    node.use(device)
-    node.claim("train", 2, uid=ref.uid)
-
-    assert node.reconciler.run_once() == ()
-    node.in_use.clear()
-    assert node.reconciler.run_once() == (ref.uid,)
 
 
 def test_a_claim_whose_status_makes_no_sense_is_kept(node: FakeNode) -> None:
@@ -60,58 +16,6 @@ def test_a_claim_whose_status_makes_no_sense_is_kept(node: FakeNode) -> None:
 
     assert node.reconciler.run_once() == ()
     assert node.spec_path(ref).exists()
-
-
-def test_a_claim_is_kept_while_the_api_does_not_answer_and_the_others_go_on(node: FakeNode) -> None:
-    refs = [node.claim("a", 0), node.claim("b", 1)]
-    for ref in refs:
-        node.prepare(ref)
-    node.api.clear()
-    node.api_failures = [ApiError("away")]
-
-    first = node.reconciler.run_once()
-
-    assert len(first) == 1
-    assert set(node.reconciler.run_once()) == {ref.uid for ref in refs} - set(first)
-
-
-def test_a_claim_whose_journal_file_was_damaged_keeps_its_device_and_is_healed(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    first = node.prepare(ref)
-    node.entry_file(ref).write_bytes(b"\0\0")
-
-    recovered = node.restart()
-
-    assert recovered.lost == (ref.uid,)
-    assert [aside.uid for aside in node.journal.take_set_aside()] == [ref.uid]
-    with pytest.raises(DeviceHeld, match="still held by another claim") as caught:
-        node.prepared("thief", 1)
-    assert f"held by claim UID {ref.uid}" in caught.value.logged
-    assert node.prepare(ref) == first
-    assert node.journal.get(ref.uid) is not None
-    node.restart()
-    assert node.reconciler.run_once() == ()
-
-
-def test_a_journal_file_that_can_neither_be_read_nor_put_aside_frees_no_device(node: FakeNode) -> None:
-    ref = node.claim("train", 1)
-    first = node.prepare(ref)
-    node.entry_file(ref).write_bytes(b"\0\0")
-    (node.boot_files / "journal" / "unreadable").touch()
-
-    assert node.restart().lost == (ref.uid,)
-    with pytest.raises(DeviceHeld):
-        node.prepared("thief", 1)
-    assert node.prepare(ref) == first
-
-
-def test_a_lost_claim_that_no_container_has_goes_at_the_second_look(node: FakeNode) -> None:
-    ref = node.prepared("train", 1)
-    node.entry_file(ref).unlink()
-    assert node.restart().lost == (ref.uid,)
-
-    assert node.reconciler.run_once() == ()
-    assert node.reconciler.run_once() == (ref.uid,)
 
 
 def test_specs_that_no_claim_of_ours_can_own_are_removed_at_the_start(node: FakeNode) -> None:
@@ -137,34 +41,6 @@ def test_a_spec_that_the_disk_does_not_let_go_keeps_nothing_from_starting(node: 
     assert node.prepare(ref) == first
 
 
-def test_a_spec_that_came_back_beside_a_tombstone_is_removed_at_the_start(node: FakeNode) -> None:
-    """Whoever put it back: no claim has it any more."""
-    ref = node.prepared("train", 1)
-    spec = node.spec_path(ref).read_bytes()
-    node.unprepare(ref)
-    node.spec_path(ref).write_bytes(spec)
-
-    assert node.restart().removed == (ref.uid,)
-    node.prepared("next", 1)
-
-
-def test_a_spec_that_was_lost_or_damaged_comes_back_without_the_kubelet(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "hgx-h100")
-    ref = node.prepared_shares("train", f"{node.partition(1, '3g.40gb', 4)}-mps-2")
-    good = node.spec_path(ref).read_bytes()
-    node.api.clear()
-
-    for damage in (lambda: node.spec_path(ref).unlink(), lambda: node.spec_path(ref).write_text("{")):
-        damage()
-        node.restart()
-        node.reconciler.restore_specs()
-        assert node.spec_path(ref).read_bytes() == good
-    node.steps.clear()
-    node.reconciler.restore_specs()
-    assert node.steps == [], "what is there is not written again"
-    node.stop()
-
-
 def test_a_spec_that_a_prepare_is_about_to_write_is_not_taken_for_lost(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,22 +64,6 @@ def test_a_spec_that_a_prepare_is_about_to_write_is_not_taken_for_lost(
     passing.join()
 
     assert node.steps.count("metadata written") == 1, "a second write is seen by whoever lists the folder"
-
-
-def test_no_spec_comes_back_of_a_claim_that_ended_or_whose_partition_is_gone(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "hgx-h100")
-    ended, cut = node.claim("ended", 1), node.claim_devices("cut", node.part())
-    node.prepare(ended)
-    node.prepare(cut)
-    node.unprepare(ended)
-    node.spec_path(cut).unlink()
-    node.machine.reboot()
-
-    node.reconciler.restore_specs()
-
-    assert not node.spec_path(ended).exists()
-    assert not node.spec_path(cut).exists()
-    node.stop()
 
 
 @pytest.mark.parametrize("restarts", [True, False], ids=["the plugin was away", "no pass came between"])

@@ -9,7 +9,7 @@ import pytest
 
 from kubeletplugin.reports.node_watch import NodeWatch, daemons_down
 from tests.gpus import BlockedPlacement, Inventory, NodeState, PciAddress, Placement, gpu_device_name
-from tests.kubeletplugin.fake_node import POOL, FakeNode
+from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_roots import own_sysfs
 from tests.kubeletplugin.heard_states import watching
 from tests.kubeletplugin.held import made
@@ -69,37 +69,6 @@ def test_an_instance_that_lived_within_one_look_was_its_claims(node: FakeNode) -
     assert node.watch.state().blocked == ()
 
 
-def test_an_instance_that_stands_where_a_claim_had_one_before_is_told_of_by_the_next_look(
-    node: FakeNode,
-) -> None:
-    ref = node.prepared_devices("train", node.part())
-    node.unprepare(ref)
-    node.cut_by_hand(ONE, 6, 1)
-
-    for _ in range(2):
-        node.health.run_once()
-
-    assert [one.reason for one in node.watch.state().blocked] == ["foreign-instance"]
-
-
-def test_a_partition_of_another_boot_is_nobodys(node: FakeNode) -> None:
-    node.prepared_devices("train", node.part())
-    node.reboot()
-    node.cut_by_hand(ONE, 6, 1)
-    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
-
-
-def test_all_of_the_gpu_of_a_lost_claim_is_blocked(node: FakeNode) -> None:
-    ref = node.prepared_devices("train", node.part())
-    node.entry_file(ref).write_text("{")
-    node.restart()
-    (lost,) = node.watch.state().blocked
-    assert (lost.pci, lost.span, lost.reason) == (node.gpus[0], None, "held-by-claim")
-    node.unprepare(ref)
-    assert node.watch.state().blocked == ()
-    assert blocked(node) == [("foreign-instance", Placement(6, 1))]
-
-
 def test_changes_of_claims_and_of_the_hardware_are_passed_on(node: FakeNode) -> None:
     with watching(node) as told:
         told.wait(NodeState())
@@ -146,17 +115,6 @@ def test_what_another_instance_did_is_seen_with_the_next_look(node: FakeNode) ->
         other.peers.close()
         node.health.run_once()
         told.wait(NodeState((gpu_device_name(node.gpus[1]),)))
-
-
-def test_what_a_claim_left_behind_blocks_its_place_until_it_is_gone(node: FakeNode) -> None:
-    with watching(node) as told:
-        ref = left_behind(node)
-        device = node.part()
-        message = f"{device} of claim team/train (UID {ref.uid}), which has ended, could not be destroyed yet"
-        told.wait(NodeState((device,), (BlockedPlacement(node.gpus[0], Placement(6, 1), "in-use", message),)))
-        node.machine.set_processes(node.partition_uuid(ref), ())
-        assert node.reconciler.finish_releases() == (ref.uid,)
-        told.wait(NodeState())
 
 
 def test_a_daemon_that_has_just_started_is_not_missed_while_the_stream_is_late(node: FakeNode) -> None:
@@ -211,18 +169,6 @@ def test_a_daemon_that_ends_with_its_last_share_is_not_missed(node: FakeNode) ->
         assert {one for state in states for one in state.blocked} == set()
         assert NodeState((device,)) in states
         told.wait(NodeState())
-
-
-def test_a_partition_is_as_well_as_its_gpu(node: FakeNode) -> None:
-    device, other = node.part(0), node.part(0, 1)
-    node.prepared_devices("train", device)
-    node.prepared_devices("other", other)
-    assert node.told_health()[device].health.word == "Healthy"
-
-    node.machine.lose(node.gpus[0])
-    found = node.told_health()
-    assert (found[device].health.word, found[other].health.word) == ("Unhealthy", "Healthy")
-    assert found[device].pool == POOL
 
 
 def test_a_gpu_is_busy_while_its_mig_mode_is_changed(node: FakeNode) -> None:

@@ -1,17 +1,16 @@
 """Shares that do not go together are refused, and no claim decides on the time-slice of others."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeletplugin.sharing.shares import interval_of, refuse_conflicts
-from tests.gpus import ClaimRefused, DeviceHeld
+from tests.gpus import DeviceHeld
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.share_node import GIB, class_slicing, config, slicing
-from tests.plugin import ClaimRef, Entry, HeldDevice, ShareRecord
+from tests.plugin import Entry, HeldDevice, ShareRecord
 
 GPU, PCI = "gpu-0000-01-00-0", "0000:01:00.0"
 
@@ -93,74 +92,9 @@ def test_the_time_slice_is_the_shortest_that_a_class_asks_for(
     assert interval_of(records) == interval_of(reversed(records)) == wanted
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        ("whole", "mps-4"),
-        ("mps-4", "whole"),
-        ("mps-4", "ts-4"),
-        ("ts-4", "mps-mem"),
-        ("mps-mem", "part"),
-        ("part", "ts-4"),
-        ("own", "ts-4"),
-    ],
-)
-def test_the_forms_of_one_gpu_exclude_each_other_until_the_first_has_left(
-    node: FakeNode, first: str, second: str
-) -> None:
-    ref = claimed(node, "first", first)
-    node.prepare(ref)
-    other = claimed(node, "second", second)
-    with pytest.raises(DeviceHeld, match="still held by another claim") as caught:
-        node.prepare(other)
-    assert f"held by claim team/first (UID {ref.uid})" in caught.value.logged
-    assert "first" not in str(caught.value)
-    assert node.journal.get(other.uid) is None
-    node.unprepare(ref)
-    node.prepare(other)
-    node.unprepare(other)
-    node.assert_as_before()
-
-
-def claimed(node: FakeNode, name: str, form: str) -> ClaimRef:
-    """A claim for the first GPU in one of its forms."""
-    if form == "whole":
-        return node.claim(name, 0)
-    if form == "own":
-        return node.claim(name, 0, config=slicing("Long"))
-    if form == "part":
-        return node.claim_devices(name, node.part())
-    consumed = {"memory": "10Gi"} if form == "mps-mem" else None
-    return node.claim_shares(name, node.shared(form), consumed=consumed)
-
-
-@pytest.mark.parametrize("given", [[], class_slicing("Short")], ids=["nothing", "Short"])
-def test_a_claim_that_wants_another_time_slice_than_its_class_gives_is_refused_for_good(
-    node: FakeNode, given: list[dict[str, Any]]
-) -> None:
-    """A tenant who sets the time-slice of a GPU would set it for the pods of others."""
-    node.prepared_shares("other", node.shared("ts-4"), config=given)
-    before = node.interval()
-    greedy = node.claim_shares("greedy", node.shared("ts-4"), config=[*given, *slicing("Long")])
-    with pytest.raises(ClaimRefused, match="its class sets"):
-        node.prepare(greedy)
-    assert node.journal.get(greedy.uid) is None
-    assert node.interval() == before
-    node.prepared_shares("later", node.shared("ts-4"), config=given)
-
-
 def test_a_claim_that_wants_no_other_time_slice_gets_that_of_its_class(node: FakeNode) -> None:
     wishes = (slicing("Long"), config({"strategy": "TimeSlicing"}), config(None))
     for number, wish in enumerate(wishes):
         given = [*class_slicing("Long"), *wish]
         node.prepared_shares(f"c-{number}", node.shared("ts-4", number), config=given)
         assert node.interval(number) == "Long"
-
-
-def test_all_of_a_fractional_gpu_takes_the_time_slice_that_its_claim_wants(node: FakeNode) -> None:
-    device = node.shared("ts-frac-4")
-    node.prepared_shares("all", device, consumed={"shares": "4"}, config=slicing("Long"))
-    assert node.interval() == "Long"
-    part = node.claim_shares("part", node.shared("ts-frac-4", 1), config=slicing("Long"))
-    with pytest.raises(ClaimRefused, match="its class sets Default"):
-        node.prepare(part)

@@ -4,7 +4,6 @@ import contextlib
 
 import pytest
 
-from tests.gpus import ClaimRefused
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 
 LEFT = ("spec removed", "daemon stopped", "compute mode restored", "sharing forgotten", "released")
@@ -66,25 +65,3 @@ def test_a_daemon_that_started_before_it_was_noted_is_known_all_the_same(node: F
     node.restart()
     node.unprepare(ref)
     node.assert_as_before()
-
-
-@pytest.mark.parametrize("step", ["daemon", "committed"])
-def test_the_larger_share_of_two_may_end(node: FakeNode, step: str) -> None:
-    """Until it is let go the others are as they were, and afterwards they have no more than before."""
-    device = node.shared("mps-4")
-    small, large = node.claim_shares("small", device), node.claim_shares("large", f"{device}+{device}")
-    node.prepare(small)
-    before = node.daemon_limits()
-    node.crash_after = step
-    with pytest.raises(Crash):
-        node.prepare(large)
-    node.restart()
-    node.sharing_reconciler.run_once()
-    assert node.daemon_limits()[0] == 50
-    node.api.pop((large.namespace, large.name))
-    if step == "daemon":
-        with pytest.raises(ClaimRefused):
-            node.prepare(large)
-    node.unprepare(large)
-    assert node.daemon_limits() == before
-    assert node.entry(small).state == "prepared"

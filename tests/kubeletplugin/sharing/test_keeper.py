@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kubeletplugin.sharing.gpus import SLICE_CHECK_SECONDS
-from tests.gpus import BlockedPlacement, ClaimBlocked, ClaimRefused, NodeState, PciAddress, Problem
+from tests.gpus import BlockedPlacement, NodeState, PciAddress, Problem
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.fake_sharing import FakeMps
 from tests.kubeletplugin.heard_states import watching
@@ -65,20 +65,6 @@ def tell(node: FakeNode, telling: TellingMps, *names: str) -> None:
     assert telling.heard.get(timeout=30) == states
 
 
-def test_a_gpu_whose_mode_somebody_changed_gets_it_back_while_it_is_used_by_mps(node: FakeNode) -> None:
-    ref = node.prepared_shares("a", node.shared("mps-4"))
-    node.handle().set_compute_mode("default")  # as a reset of the GPU does
-
-    node.sharing_reconciler.run_once()
-
-    assert node.compute_mode() == "exclusive-process"
-    steps = len(node.steps)
-    node.sharing_reconciler.run_once()
-    assert node.steps[steps:] == ["daemon"], "what is as it has to be is left alone"
-    node.unprepare(ref)
-    node.assert_as_before()
-
-
 def test_a_gpu_whose_time_slice_was_lost_to_a_reset_gets_it_back(node: FakeNode) -> None:
     ref = node.prepared_shares("a", node.shared("ts-4"), config=class_slicing("Long"))
     assert node.interval() == "Long"
@@ -104,18 +90,6 @@ def test_nvidia_smi_is_not_started_for_a_time_slice_that_was_just_set_or_seen(no
             node.sharing_reconciler.run_once()
         assert node.time_slices.looks == looks
         later(node)
-
-
-def test_a_time_slice_is_looked_at_when_the_plugin_or_the_driver_begins_anew(node: FakeNode) -> None:
-    node.prepared_shares("a", node.shared("ts-4"), config=class_slicing("Long"))
-    node.machine.reset(node.gpus[0])
-    node.restart()
-    node.sharing_reconciler.run_once()
-    assert node.interval() == "Long"
-    node.machine.reset(node.gpus[0])
-    node.driver_generation = "another load, of which the share is not known to be from before"
-    node.sharing_reconciler.run_once()
-    assert node.interval() == "Long"
 
 
 def test_a_gpu_for_which_a_program_of_the_driver_hangs_is_blocked_until_it_ends_again(node: FakeNode) -> None:
@@ -218,18 +192,3 @@ def test_a_daemon_that_a_lost_claim_may_have_stays(node: FakeNode) -> None:
         node.unprepare(ref)
         node.sharing_reconciler.run_once()
         node.assert_as_before()
-
-
-def test_one_group_that_fails_does_not_keep_the_others(node: FakeNode) -> None:
-    refs = [node.claim_shares(f"c-{gpu}", node.shared("mps-4", gpu)) for gpu in range(3)]
-    for ref in refs:
-        node.prepare(ref)
-    node.mps.silent = True
-    for ref in refs:
-        node.unprepare(ref)
-    node.mps.silent = False
-    node.mps.failures = [ClaimBlocked("busy", ""), ClaimRefused("odd", "")]
-    node.sharing_reconciler.run_once()
-    assert node.recorded() == [node.whole(0), node.whole(1)]
-    node.sharing_reconciler.run_once()
-    node.assert_as_before()

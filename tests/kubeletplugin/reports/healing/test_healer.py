@@ -7,7 +7,7 @@ import pytest
 
 from driver.hardware.gpu import NvLink
 from kubeletplugin.reports.healing.healer import reset_together
-from tests.gpus import Code, Gpu, PciAddress
+from tests.gpus import Gpu, PciAddress
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.plugin import HealProgress, HealRequest, ResetFailed, User
 
@@ -222,42 +222,6 @@ def test_a_call_that_hangs_has_the_gpu_open_and_the_way_out_is_said(node: FakeNo
     node.machine.heal()
 
 
-def test_a_daemon_of_mps_that_a_share_has_left_is_ended_first(node: FakeNode) -> None:
-    ref = node.prepared_shares("lab", node.shared("mps-4", 1))
-    node.crash_after = "spec removed"
-    with pytest.raises(Crash):
-        node.unprepare(ref)
-    node.mps.silent = True
-    start_again(node)
-    node.unprepare(ref)
-    node.mps.silent = False
-    assert node.recorded() == [node.whole(1)]
-    assert node.mps.running
-
-    assert heal(node, str(node.gpus[1]))[-1].step == "healed"
-
-    assert not node.mps.running
-    assert node.recorded() == []
-
-
-def test_a_gpu_of_another_kernel_driver_and_one_that_is_not_there_are_left_alone(node: FakeNode) -> None:
-    node.prepared_devices("vm", f"{node.whole()}-vfio")
-
-    for missing in ("0000:ff:00.0", "GPU-nobody", "nonsense"):
-        [last] = heal(node, missing)
-        assert "no GPU" in last.message
-    [last] = heal(node)
-
-    assert "has the kernel driver vfio-pci, not NVIDIA's" in last.message
-    assert node.gpu_reset.calls == []
-
-
-def test_persistence_mode_that_cannot_be_asked_for_keeps_nobody_from_the_reset(node: FakeNode) -> None:
-    node.machine.fail("persistence_mode", 0, Code.UNKNOWN)
-    assert heal(node)[-1].step == "healed"
-    assert was_reset(node)
-
-
 @pytest.mark.parametrize("gpu", [0, 1])
 def test_a_gpu_that_does_not_come_back_is_not_called_healed(node: FakeNode, gpu: int) -> None:
     node.on_step = lambda name: node.machine.lose(gpu) if name == "reset" else None
@@ -290,40 +254,6 @@ def test_any_step_can_be_the_last_before_a_crash(node: FakeNode, step: str) -> N
 def test_the_steps_are_those_that_crashes_are_tried_after(node: FakeNode) -> None:
     heal(node)
     assert tuple(node.steps) == STEPS
-
-
-def test_a_reset_is_told_until_the_machine_is_restarted(node: FakeNode, tmp_path: Path) -> None:
-    heal(node)
-    node.restart()
-    assert healed(node) == [node.gpus[0]]
-    node.reboot()
-    assert healed(node) == []
-    assert not list(tmp_path.rglob("healing/*"))
-
-
-@of("hgx-h100")
-def test_the_partitions_of_the_gpu_are_gone_and_the_journal_has_none(node: FakeNode) -> None:
-    ref = node.prepared_devices("part", node.part(0))
-    node.crash_after = "spec removed"
-    with pytest.raises(Crash):
-        node.unprepare(ref)
-    start_again(node)
-    assert heal(node)[-1].step == "failed", "the claim still has its partition"
-    node.machine.lose(0)
-    node.unprepare(ref)
-    node.machine.restore(0)
-    assert [one.message for one in heal(node)] == ["", ""]
-    node.reconciler.finish_releases()
-    assert not any(entry.holds for entry in node.journal.entries())
-    node.prepared_devices("next", node.part(0))
-
-
-@of("dgx1-v100")
-def test_gpus_before_ampere_are_reset_with_all_that_nvlinks_connect(node: FakeNode) -> None:
-    assert [one.message for one in heal(node)] == ["", ""]
-    assert node.gpu_reset.calls == [node.gpus]
-    node.prepared("train", 5)
-    assert "there are still claim team/train" in heal(node)[-1].message
 
 
 ONE, TWO, THREE, FOUR = (PciAddress(0, bus, 0, 0) for bus in (1, 2, 3, 4))

@@ -9,20 +9,13 @@ from kubeletplugin.kubelet.wire.containers import NotAnswered
 from kubeletplugin.sharing.memory.claim_memory import memory_key
 from kubeletplugin.sharing.memory.one_gpu import Ledger, Part, place_of
 from tests.gpus import (
-    NO_LIMIT_BYTES,
     Cgroup,
-    ClaimBlocked,
-    NoMemoryLimits,
-    NotSupported,
     NvmlError,
     NvmlTimeout,
     StorageError,
 )
-from tests.kubeletplugin.fake_node import Crash
-from tests.kubeletplugin.sharing.memory.memory_node import GIB, MIB, Container, MemoryNode
+from tests.kubeletplugin.sharing.memory.memory_node import GIB, MemoryNode
 from tests.plugin import ContainerName, Entry, KeyedLocks
-
-STEPS = ("memory lowered", "memory noted", "memory limited")
 
 
 def test_what_passes_within_the_patience_is_waited_for(l4s: MemoryNode) -> None:
@@ -92,116 +85,6 @@ def test_a_gpu_that_hangs_refuses_in_time_is_the_fault_of_its_claims_and_hurts_n
     ]
 
 
-def clear(node: MemoryNode, container: Container) -> None:
-    """Have somebody take a container's limits away."""
-    nvml = node.machine.nvml()
-    nvml.init()
-    nvml.device_by_pci(node.gpus[0]).set_memory_limits(container.cgroup.path, 0, NO_LIMIT_BYTES)
-    nvml.shutdown()
-
-
-def reload(node: MemoryNode, generation: str, version: str | None = None) -> None:
-    """Have the NVIDIA driver loaded anew, under containers that have no context just now."""
-    node.machine.driver_gone()
-    node.machine.driver_back(version)
-    node.driver_generation = generation
-
-
-def test_limits_that_went_with_the_driver_are_set_again_at_once(l4s: MemoryNode) -> None:
-    l4s.driver_generation = "1"
-    container = l4s.run(l4s.share("u-1", 8 * GIB))
-    reload(l4s, "2")
-    with pytest.raises(NoMemoryLimits):
-        l4s.limits(container)
-    l4s.memory.check_driver()
-    assert l4s.memory.wanted.is_set()
-    l4s.memory.run_once()
-    assert l4s.hard(container) == 8 * GIB
-    l4s.memory.wanted.clear()
-    l4s.memory.check_driver()
-    assert not l4s.memory.wanted.is_set()
-
-
-def test_limits_that_went_with_the_driver_are_set_before_another_container_starts(l4s: MemoryNode) -> None:
-    l4s.driver_generation = "1"
-    first = l4s.run(l4s.share("u-1", 8 * GIB))
-    reload(l4s, "2")
-    l4s.run(l4s.share("u-2", 8 * GIB))
-    assert l4s.hard(first) == 8 * GIB
-
-
-def test_what_a_container_took_while_it_had_no_limit_is_counted(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first = l4s.run(device, "a")
-    second = l4s.run(device, "b")
-    clear(l4s, first)
-    l4s.cuda(first).allocate(6 * GIB)
-    with pytest.raises(ClaimBlocked, match="the claim's 2 other containers use or may use 8874 MiB"):
-        l4s.run(device, "c")
-    assert l4s.hard(first) == 4 * GIB, "it gets no more"
-    assert l4s.hard(second) < 4 * GIB
-
-
-def test_a_driver_without_limits_refuses_containers_and_is_a_fault(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.run(device)
-    reload(l4s, "", "570.133.20")
-    with pytest.raises(NotSupported):
-        l4s.run(device, "b")
-    l4s.memory.run_once()
-    assert "FUNCTION_NOT_FOUND" in l4s.memory.faults()["u-1", device]
-
-
-def test_a_lost_limit_is_set_again_though_nvml_says_nothing_of_a_group_without(l4s: MemoryNode) -> None:
-    container = l4s.run(l4s.share("u-1", 8 * GIB))
-    l4s.machine.count_memory(silent=True)
-    clear(l4s, container)
-    l4s.memory.run_once()
-    assert l4s.hard(container) == 8 * GIB
-
-
-def test_a_limit_that_nvml_rounds_is_not_set_again_by_each_pass(l4s: MemoryNode) -> None:
-    l4s.machine.count_memory(unit_bytes=192 * MIB)
-    container = l4s.run(l4s.share("u-1", 6000 * MIB))
-    l4s.machine.fail("set_memory_limits", gpu=0)
-    l4s.memory.run_once()
-    assert l4s.memory.faults() == {}
-    assert l4s.hard(container) == 5952 * MIB
-
-
-def test_nvml_that_counts_in_units_too_large_is_not_believed(l4s: MemoryNode) -> None:
-    l4s.machine.count_memory(unit_bytes=4 * GIB)
-    with pytest.raises(ClaimBlocked, match="but reports 8589934592 bytes"):
-        l4s.run(l4s.share("u-1", 6 * GIB))
-
-
-def test_a_limit_that_cannot_be_set_again_is_a_fault(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    container = l4s.run(device)
-    clear(l4s, container)
-    l4s.machine.lie("set_memory_limits")
-    l4s.memory.run_once()
-    assert "NVML accepted a limit" in l4s.memory.faults()["u-1", device]
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_crash_at_any_step_gives_nobody_more_than_the_claim_has(l4s: MemoryNode, step: str) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    first = l4s.run(device, "a")
-    second = l4s.container(device, "b")
-    l4s.crash_after = step
-    with pytest.raises(Crash):
-        l4s.memory.start(second.start)
-    l4s.crash_after = None
-    l4s.restart()
-    l4s.memory.start(second.start)
-    assert (l4s.hard(first), l4s.hard(second)) == (4 * GIB, 4 * GIB)
-    for container in (first, second):
-        l4s.end(container)
-    l4s.memory.run_once()
-    assert l4s.files() == []
-
-
 def test_sixteen_containers_of_one_claim_at_once_divide_it(l4s: MemoryNode) -> None:
     l4s.be_patient(30.0)
     device = l4s.share("u-1", 16 * GIB)
@@ -213,36 +96,12 @@ def test_sixteen_containers_of_one_claim_at_once_divide_it(l4s: MemoryNode) -> N
     assert [l4s.hard(one) for one in containers] == [1 * GIB] * 16
 
 
-def test_a_ledger_that_cannot_be_read_keeps_its_claim_alone_from_starting(l4s: MemoryNode) -> None:
-    device, other = l4s.share("u-1", 8 * GIB), l4s.share("u-2", 4 * GIB)
-    l4s.run(device, "a")
-    path = l4s.boot_files / "memory" / l4s.files()[0]
-    path.write_text("{")
-    l4s.restart()
-    with pytest.raises(ClaimBlocked, match="what the containers of claim u-1 have of GPU"):
-        l4s.run(device, "b")
-    assert l4s.hard(l4s.run(other)) == 4 * GIB
-    l4s.memory.run_once()
-    assert "cannot read its ledger" in l4s.memory.faults()["u-1", device]
-    l4s.release("u-1")
-    assert [name for name in l4s.files() if name.startswith("u-1")] == []
-
-
 def test_a_disk_that_takes_nothing_lets_no_container_start(l4s: MemoryNode) -> None:
     device = l4s.share("u-1", 8 * GIB)
     folder = l4s.boot_files / "memory"
     folder.rmdir()
     with pytest.raises(StorageError):
         l4s.run(device)
-
-
-def test_nothing_is_divided_anew_while_the_kubelet_does_not_answer(l4s: MemoryNode) -> None:
-    device = l4s.share("u-1", 8 * GIB)
-    l4s.announce(device, "a", "b")
-    first = l4s.run(device, "a")
-    l4s.listed_containers = ClaimBlocked("the kubelet is away")
-    l4s.memory.run_once()
-    assert l4s.hard(first) == 4 * GIB
 
 
 def test_a_gpu_that_another_instance_works_on_is_no_fault(
@@ -255,16 +114,6 @@ def test_a_gpu_that_another_instance_works_on_is_no_fault(
         l4s.memory.run_once()
     assert l4s.memory.faults() == {}
     assert l4s.hard(container) == 8 * GIB
-
-
-def test_a_claim_that_is_gone_leaves_no_file_though_nobody_forgot_it(l4s: MemoryNode) -> None:
-    container = l4s.run(l4s.share("u-1", 8 * GIB))
-    l4s.journal.forget("u-1")
-    l4s.memory.run_once()
-    assert l4s.hard(container) == 8 * GIB, "while it is there it stays limited"
-    l4s.end(container)
-    l4s.memory.run_once()
-    assert l4s.files() == []
 
 
 def test_a_node_without_limited_containers_asks_nobody(l4s: MemoryNode) -> None:

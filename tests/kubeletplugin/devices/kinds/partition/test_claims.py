@@ -9,15 +9,12 @@ import pytest
 from kubeletplugin.devices.kinds.partition.record import written
 from tests.gpus import (
     DRIVER_NAME,
-    ClaimBlocked,
     ClaimRefused,
     DeviceHeld,
-    access_minor,
     gpu_device_name,
 )
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.kubeletplugin.held import partition_of
-from tests.plugin import ClaimRef, HeldDevice, PartitionRecord
+from tests.plugin import ClaimRef, PartitionRecord
 
 
 def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(node: FakeNode) -> None:
@@ -39,37 +36,6 @@ def test_a_gpu_that_is_asked_for_whole_and_in_parts_at_once_is_given_one_way(nod
     assert node.starts() == ([] if whole else list(range(7)))
 
 
-def test_one_claim_may_have_partitions_of_one_gpu_and_of_others_and_a_whole_gpu(node: FakeNode) -> None:
-    """Each partition brings its GPU's node and its two capabilities, and no DRM node."""
-    devices = (
-        node.part(0),
-        node.partition(0, "3g.40gb", 4),
-        node.partition(1, "2g.20gb", 2),
-    )
-    ref = node.claim_devices("mixed", *devices, gpu_device_name(node.gpus[2]))
-
-    assert len(node.prepare(ref)) == 4
-    parts = node.entry(ref).devices[:3]
-    assert node.device_nodes(ref) == [
-        *(instance_nodes(node, part) for part in parts),
-        ["/dev/nvidia2", "/dev/dri/card3", "/dev/dri/renderD130"],
-    ]
-    assert len({path for part in parts for path in instance_nodes(node, part)}) == 2 + 6
-    assert node.starts(0) == [0, 4]
-    assert node.starts(1) == [2]
-    node.unprepare(ref)
-    assert (node.instances(0), node.instances(1)) == ((), ())
-
-
-def instance_nodes(node: FakeNode, held: HeldDevice) -> list[str]:
-    """The nodes that a partition has to bring, by the rule of the fake driver."""
-    minor, record = node.machine.state.gpus[node.machine.pci(held.pci)].minor, partition_of(held)
-    assert record is not None
-    owner = access_minor(minor, record.gpu_instance_id or 0)
-    inside = access_minor(minor, record.gpu_instance_id or 0, record.compute_instance_id)
-    return [f"/dev/nvidia{minor}", *(f"/dev/nvidia-caps/nvidia-cap{cap}" for cap in (owner, inside))]
-
-
 @pytest.mark.parametrize("known", [None, 7], ids=["no ids", "no compute instance"])
 def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(node: FakeNode, known: int | None) -> None:
     ref = node.prepared_devices("train", node.part(0))
@@ -81,19 +47,6 @@ def test_a_partition_that_is_not_made_never_becomes_its_whole_gpu(node: FakeNode
     node.reconciler.restore_specs()
 
     assert not node.spec_path(ref).exists()
-
-
-def test_admin_access_looks_on_at_a_partition_that_a_claim_holds(node: FakeNode) -> None:
-    device = node.part()
-    watcher = node.claim_devices("watch", device, admin=True)
-    with pytest.raises(ClaimBlocked, match="no claim holds"):
-        node.prepare(watcher)
-
-    ref = node.prepared_devices("train", device)
-    node.prepare(watcher)
-    assert node.device_nodes(watcher) == node.device_nodes(ref)
-    node.unprepare(watcher)
-    assert node.starts() == [6]
 
 
 def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode) -> None:

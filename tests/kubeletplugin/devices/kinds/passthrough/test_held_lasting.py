@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeletplugin.reports.device_status import Observed, claim_statuses
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
-from tests.kubeletplugin.fake_node import POOL
 from tests.plugin import ClaimRef
 
 
@@ -28,24 +26,6 @@ def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: Passth
     assert told["spec written"].items() >= {(one, "Healthy") for one in device}
 
 
-def test_a_reload_of_the_nvidia_driver_ends_no_claim(vms: PassthroughNode) -> None:
-    vms.driver_generation = "17"
-    claim = vms.vm("vm", 0)
-    answer = vms.prepare(claim)
-    steps = list(vms.steps)
-    vms.machine.driver_gone()
-    vms.driver_generation = ""
-    assert vms.prepare(claim) == answer
-    vms.machine.driver_back()
-    vms.driver_generation = "18"
-
-    assert vms.prepare(claim) == answer
-    assert vms.steps == steps
-    assert vms.unprepare(claim) is None
-    assert vms.changed() == {}
-    assert vms.gpus[0] in vms.listed()
-
-
 def test_a_gpu_that_a_claim_has_is_held_and_not_lost_until_it_is_taken_out(vms: PassthroughNode) -> None:
     assert set(health_of(vms).values()) == {"Healthy"}
     claim = vms.prepared_vm("vm", 0)
@@ -57,20 +37,6 @@ def test_a_gpu_that_a_claim_has_is_held_and_not_lost_until_it_is_taken_out(vms: 
     vms.prepare(claim)
     (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0])).unlink()
     assert health_of(vms)[vms.device(0)] == "Unhealthy"
-
-
-def test_the_status_of_the_claim_says_how_the_gpu_is_reached(vms: PassthroughNode) -> None:
-    vms.prepared_vm("vm", 0)
-    (told,) = claim_statuses(vms.journal.entries(), Observed(vms.kinds))
-    (device,) = told.devices
-    assert device.ready.reason == "BoundToVfio"
-    assert (device.pool, device.device) == (POOL, vms.device(0))
-    assert device.data == {
-        "pciBusID": "0000:17:00.0",
-        "pciBusIDs": ["0000:17:00.0"],
-        "iommuGroup": 24,
-        "nodes": ["/dev/vfio/24", "/dev/vfio/vfio"],
-    }
 
 
 def test_the_metadata_of_the_device_have_its_address_its_group_and_its_node(vms: PassthroughNode) -> None:
@@ -93,23 +59,3 @@ def test_a_gpu_of_another_model_is_not_the_one_that_was_prepared(vms: Passthroug
     Path(vms.sysfs / "bus/pci/devices" / str(vms.gpus[0]) / "device").write_text("0x20b7\n")
     with pytest.raises(Exception, match="is not the GPU that was prepared"):
         vms.prepare(claim)
-
-
-def test_all_gpus_can_be_at_virtual_machines_and_come_back_after_a_restart(tmp_path: Path) -> None:
-    node = PassthroughNode(tmp_path, on_disk=True)
-    claims = [node.vm("alone", 0), node.vm("board", 1), node.vm("together", 2, 3)]
-    for claim in claims:
-        node.prepare(claim)
-    assert node.listed() == []
-
-    node.restart()
-
-    assert node.recovered.failed == ()
-    for claim in claims:
-        assert len(node.prepare(claim)) == 1
-    for claim in claims:
-        assert node.unprepare(claim) is None
-    assert node.changed() == {}
-    assert node.listed() == list(node.gpus)
-    node.prepared("container", *range(4))
-    node.stop()

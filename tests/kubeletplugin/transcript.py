@@ -1,0 +1,659 @@
+"""Plays transcripts: text files that tell what is called on a fake node, and what changes by it.
+
+A file begins with its node: ``on MACHINE``, or ``on MACHINE with limits`` or ``with functions``; a story may
+have another. A story is a sentence after ``#``, and commands, which are the methods of Player. Below each
+stands, indented, what it answered and what differs since then on the node. ``- key`` is no more.
+
+A device is ``0`` (a GPU by its position on the bus), ``m3`` (by its module), ``0:ts-4``, ``0:1g.10gb@6`` or
+``0:1g.10gb@6:mps-2``. ``APPROVE=1`` writes what is indented again, so that git shows what would change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driver.kinds.passthrough.kind import passthrough_device_name
+from kubeletplugin.reports.device_status import Observed, claim_statuses
+from tests.clusters import Object
+from tests.gpus import ApiError, ClaimBlocked, ClaimRefused, DriverError, read_function
+from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
+from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import made, with_config
+from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.kubeletplugin.share_node import config, slicing
+from tests.kubeletplugin.sharing.limiting_node import limiting, publish
+from tests.kubeletplugin.sharing.memory.memory_node import Container, MemoryNode
+from tests.kubeletplugin.shown_node import ONE, THREE
+from tests.plugin import (
+    ClaimRef,
+    Entry,
+    HealRequest,
+    HeldDevice,
+    PreparedDevice,
+    ProgramHangs,
+    cdi_spec_file_name,
+)
+from tests.vgpu_hosts import turn_virtual_off
+
+FOLDER = Path(__file__).parent
+MIB = 1 << 20
+_AT_RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""The id of a share, which the scheduler makes up; all other UUIDs follow from names."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """One story of a file: ``told`` is all of its lines, the sentence first."""
+
+    file: Path
+    node: str
+    told: str
+
+    def __str__(self) -> str:
+        sentence = self.told.partition("\n")[0].removeprefix("# ").replace(" ", "_")
+        return f"{self.file.relative_to(FOLDER).with_suffix('')}-{sentence}"
+
+    def check(self, folder: Path) -> None:
+        """Play it on a new node in the folder, and compare."""
+        player = Player(folder, *self.node.split()[1:])
+        try:
+            now = "".join(f"{line}\n" for line in player.play(self.told))
+        finally:
+            player.stop()
+        if os.environ.get("APPROVE") == "1":
+            self.file.write_text(self.file.read_text().replace(self.told, now))
+        else:
+            assert now == self.told, "play it with APPROVE=1, and read the difference in git"
+
+
+def stories() -> list[Story]:
+    """All stories of all files."""
+    return [story for file in sorted(FOLDER.rglob("*.transcript")) for story in _read(file)]
+
+
+def _read(file: Path) -> Iterator[Story]:
+    node, *told = file.read_text().split("\n\n# ")
+    for text in told:
+        first = text.splitlines()[1]
+        yield Story(file, first if first.startswith("on ") else node.splitlines()[-1], f"# {text.rstrip()}\n")
+
+
+class Player:
+    """A node, and a method for each command; each yields or returns what it answered."""
+
+    def __init__(self, folder: Path, machine: str, *kind: str) -> None:
+        self.node: FakeNode
+        if "limits" in kind:
+            self.node = limiting(folder)
+        elif "functions" in kind:
+            self.node = PassthroughNode(folder, machine)
+        else:
+            self.node = FakeNode(folder, machine)
+        self.node.driver_generation = "load 1"
+        self.refs: dict[str, ClaimRef] = {}
+        self.answers: dict[str, tuple[PreparedDevice, ...]] = {}
+        self.containers: dict[str, Container] = {}
+        self._told = 0
+        self._loads = 1
+
+    def stop(self) -> None:
+        """End the node."""
+        self.node.machine.heal()
+        self.node.machine.heal_kernel()
+        self.node.stop()
+
+    def play(self, told: str) -> Iterator[str]:
+        """The lines of a story as it goes now."""
+        before = self._look()
+        for line in told.splitlines():
+            if line.startswith(" "):
+                continue
+            yield line
+            if line and line[0] not in "#-" and not line.startswith("on "):
+                said = list(self._do(*line.split()))
+                now = self._look()
+                said += [f"{key}: {text}" for key, text in now.items() if before.get(key) != text]
+                said += [f"- {key}" for key in before if key not in now]
+                before = now
+                yield from (f"    {self._readable(text)}" for text in said)
+
+    def _do(self, command: str, *words: str) -> Iterator[str]:
+        try:
+            yield from getattr(self, command.replace("-", "_"))(*words) or ()
+        except Crash as crash:
+            yield f"crash after {crash}"
+        except DriverError as error:
+            yield from self._refused(error, *words)
+        said = [*self.node.complaints, *self.node.notes]
+        yield from said[self._told :]
+        self._told = len(said)
+
+    def _refused(self, error: DriverError, name: str = "", *_: str) -> Iterator[str]:
+        yield f"{type(error).__name__}: {error}"
+        others = [ref for other, ref in self.refs.items() if other != name]
+        # Whoever made the claim must not learn of those of others.
+        assert not any(str(ref) in str(error) or ref.uid in str(error) for ref in others)
+        if error.for_log:
+            yield f"in the log: {error.for_log}"
+
+    # Claims.
+
+    def claim(self, name: str, *words: str, number: str = "") -> None:
+        """Have a claim allocated these devices, perhaps anew."""
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        devices = [self._device(word) for word in words if "=" not in word and word not in ("admin", "mps")]
+        more: Object = {"uid": f"uid-of-{name}{number}", "admin": "admin" in words}
+        if found := _config(options, mps="mps" in words):
+            more["config"] = found
+        if re.search(r"-(ts|mps)-", devices[0]):
+            taken = {key: options[key] for key in ("shares", "memory") if key in options}
+            self.refs[name] = self.node.claim_shares(name, *devices, consumed=taken, **more)
+        else:
+            self.refs[name] = self.node.claim_devices(name, *devices, **more)
+
+    def another(self, name: str, *words: str) -> None:
+        """The claim was deleted, and one of its name is there; it stays known as the old one."""
+        self.refs[f"old-{name}"] = self.refs[name]
+        self.claim(name, *words, number="-2")
+
+    def prepare(self, name: str, *words: str) -> Iterator[str]:
+        """Have the kubelet prepare a claim, which is made first where devices are named."""
+        if words:
+            self.claim(name, *words)
+        answer, before = self.node.prepare(self.refs[name]), self.answers.get(name)
+        self.answers[name] = answer
+        if before is not None:
+            yield "the same answer" if answer == before else "another answer"
+
+    def unprepare(self, name: str) -> Iterator[str]:
+        """Have the kubelet unprepare it."""
+        left = self.node.unprepare(self.refs[name])
+        return iter(()) if left is None else self._refused(left, name)
+
+    def delete(self, name: str) -> None:
+        """Delete it in the API."""
+        del self.node.api["team", name]
+
+    def unallocate(self, name: str) -> None:
+        """Have it lose its allocation."""
+        self.node.api["team", name].update(status={})
+
+    def move(self, name: str, node: str) -> None:
+        """Have it allocated from the pool of another node."""
+        for result in self.node.api["team", name]["status"]["allocation"]["devices"]["results"]:
+            result["pool"] = f"{node}/gpu.nvidia.com"
+
+    def register(self) -> None:
+        """Have a kubelet begin to run."""
+        self.node.register()
+
+    def use(self, *names: str) -> None:
+        """Have containers use the devices of these claims and no others."""
+        entries = [self.node.entry(self.refs[name]) for name in names]
+        self.node.in_use = {device.cdi_device for entry in entries for device in entry.devices}
+
+    def spec(self, name: str) -> Iterator[str]:
+        """What the claim's CDI spec gives a container, but for the files of the driver."""
+        found = self.node.spec(self.refs[name])
+        validate(found)
+        common = found["containerEdits"]
+        yield "for all: " + " ".join(_edits({**common, "mounts": ()}))
+        if "mounts" in common:
+            yield "and files of the driver"
+        for device in found["devices"]:
+            yield "; ".join(_edits(device["containerEdits"]))
+
+    # The plugin.
+
+    def restart(self) -> Iterator[str]:
+        """End the plugin, with all that its process has open, and start it anew."""
+        self.node.discovery.close()
+        recovered = self.node.restart()
+        for word in ("lost", "removed", "failed"):
+            if found := getattr(recovered, word):
+                yield f"{word} {found}"
+
+    def reboot(self) -> None:
+        """Restart the machine."""
+        self.node.reboot()
+
+    def machine_off(self) -> None:
+        """Have the GPUs forget all, as a power cut does, while the plugin does not know."""
+        self.node.machine.reboot()
+
+    def crash(self, *step: str) -> None:
+        """Have the plugin end after this step."""
+        self.node.crash_after = " ".join(step)
+
+    def steps(self) -> Iterator[str]:
+        """Which steps there were since this was last asked."""
+        yield ", ".join(self.node.steps) or "none"
+        self.node.steps.clear()
+
+    def reconcile(self) -> Iterator[str]:
+        """Look for claims that are over."""
+        yield "let go of " + (", ".join(self.node.reconciler.run_once()) or "nothing")
+
+    def finish(self) -> Iterator[str]:
+        """Try again to take back what could not be."""
+        yield "took back all of " + (", ".join(self.node.reconciler.finish_releases()) or "nothing")
+
+    def keep(self, what: str) -> None:
+        """Let a keeper look: of ``shares``, ``fabric``, ``specs``, ``health`` or ``memory``."""
+        node = self.node
+        looks: dict[str, Callable[[], object]] = {
+            "shares": node.sharing_reconciler.run_once,
+            "fabric": node.fabric.run_once,
+            "specs": node.reconciler.restore_specs,
+            "health": node.health.run_once,
+            "memory": node.memory.run_once,
+        }
+        looks[what]()
+
+    def blocked(self) -> Iterator[str]:
+        """What the controller is told."""
+        state = self.node.watch.state()
+        for one in state.blocked:
+            yield f"{one.pci} {'all' if one.span is None else one.span.start}: {one.reason} {one.message}"
+        for healed in state.healed:
+            yield f"{healed.pci} was healed"
+
+    def told_health(self) -> Iterator[str]:
+        """What the kubelet hears of devices that are not healthy."""
+        for device, told in self.node.told_health().items():
+            if told.health.word != "Healthy":
+                yield f"{device}: {told.health.word}, {told.health.message}"
+
+    def status(self) -> Iterator[str]:
+        """What the statuses of claims say of their devices."""
+        healths = {(one.pool, one.device): one.health for one in self.node.told_health().values()}
+        for claim in claim_statuses(self.node.journal.held(), Observed(self.node.kinds, healths=healths)):
+            for device in claim.devices:
+                ready = device.ready
+                yield f"{device.device}: {ready.status} {ready.reason} {ready.message} {device.data or ''}"
+
+    def reset(self, gpu: str) -> Iterator[str]:
+        """Have an admin heal a GPU by a reset."""
+        name = str(self.node.gpus[int(gpu)]) if gpu.isdigit() else gpu
+        for one in self.node.healer.heal(HealRequest(name, reset=True)):
+            yield f"{one.step} {' '.join(map(str, one.gpus))} {one.message}".rstrip()
+
+    def enable(self, gpu: str) -> None:
+        """Have an admin turn the virtual functions of a GPU on."""
+        self.node.virtual.enable(self.node.gpus[int(gpu)])
+
+    def functions_off(self) -> None:
+        """Have the virtual functions of all GPUs off."""
+        for gpu in self.node.gpus:
+            turn_virtual_off(self.node.kernel, self.node.sysfs, gpu)
+
+    # The disk.
+
+    def damage(self, what: str, name: str) -> None:
+        """Have the ``entry`` or ``spec`` of a claim no more in one piece."""
+        self._file(what, name).write_text("{")
+
+    def remove(self, what: str, name: str) -> None:
+        """Take it away."""
+        self._file(what, name).unlink()
+
+    def block_aside(self) -> None:
+        """Have a file where damaged entries would be put."""
+        (self.node.boot_files / "journal" / "unreadable").touch()
+
+    def keep_spec(self, name: str) -> None:
+        """Remember the spec of a claim, for ``put-spec``."""
+        self._kept_spec = self._file("spec", name).read_bytes()
+
+    def put_spec(self, name: str) -> None:
+        """Have it back."""
+        self._file("spec", name).write_bytes(self._kept_spec)
+
+    def _file(self, what: str, name: str) -> Path:
+        if what in ("fabric", "memory"):
+            (found,) = (self.node.boot_files / what).glob(f"*{name}*")
+            return found
+        ref = self.refs[name]
+        return self.node.entry_file(ref) if what == "entry" else self.node.spec_path(ref)
+
+    # The surroundings.
+
+    def fail(self, call: str, *options: str) -> None:
+        """Have calls of NVML fail."""
+        self.node.machine.fail(call, **_numbers(options))
+
+    def unsupported(self, call: str, *options: str) -> None:
+        """Have NVML not know calls."""
+        self.node.machine.not_supported(call, **_numbers(options))
+
+    def lies(self, call: str, *options: str) -> None:
+        """Have calls do nothing and say nothing."""
+        self.node.machine.lie(call, **_numbers(options))
+
+    def heal(self) -> None:
+        """Let all calls do again what they do."""
+        self.node.machine.heal()
+
+    def spoil(self, kind: Any, words: str, *options: str) -> None:
+        """Have the kernel do something else than asked; ``heal-kernel`` ends it."""
+        self.node.machine.spoil_kernel(kind, words, **_numbers(options))
+
+    def heal_kernel(self) -> None:
+        """End that."""
+        self.node.machine.heal_kernel()
+
+    def lose(self, gpu: str) -> None:
+        """Have a GPU fall off the bus."""
+        self.node.machine.lose(int(gpu))
+
+    def restore(self, gpu: str) -> None:
+        """Have it back."""
+        self.node.machine.restore(int(gpu))
+
+    def admin_writes(self, file: str, text: str) -> None:
+        """Have an admin write to a file of a PCI function."""
+        self.node.kernel.write(self.node.sysfs / "bus/pci/devices" / file, text, 1.0)
+
+    def admin_persists(self, gpu: str) -> None:
+        """Have nvidia-persistenced keep a GPU initialised."""
+        self.node.handle(int(gpu)).set_persistence_mode(True)
+
+    def controller(self, how: str) -> None:
+        """Have the controller of the node be connected, and not let GPUs go; or leave."""
+        if how == "joins":
+            self.node.controllers.joined("controller")
+            self.node.controllers.answered("controller", 1, "a call of NVML hangs")
+        else:
+            self.node.controllers.left("controller")
+
+    def admin_resets(self, gpu: str) -> None:
+        """Have an admin reset it by hand."""
+        self.node.machine.reset(int(gpu))
+
+    def admin_cuts(self, profile: str, start: str) -> None:
+        """Have an admin make a partition of the first GPU."""
+        number, size = {"1g.10gb": (ONE, 1), "3g.40gb": (THREE, 4)}[profile]
+        self.node.cut_by_hand(number, int(start), size)
+
+    def admin_sets(self, gpu: str, mode: Any) -> None:
+        """Have an admin set the compute mode of a GPU."""
+        self.node.handle(int(gpu)).set_compute_mode(mode)
+
+    def processes(self, where: str, *ids: str) -> None:
+        """Have these processes use a GPU, or a claim's partition."""
+        place = int(where) if where.isdigit() else self.node.partition_uuid(self.refs[where])
+        self.node.machine.set_processes(place, tuple(map(int, ids)))
+
+    def driver(self, how: str, version: str | None = None) -> None:
+        """Have the NVIDIA driver ``gone`` or ``back``, or ``loaded`` anew; all that was set goes with it."""
+        if how != "back":
+            self.node.machine.driver_gone()
+            self.node.driver_generation = ""
+        if how != "gone":
+            self.node.machine.driver_back(version)
+            self.node.mps.running.clear()
+            self._loads += 1
+            self.node.driver_generation = f"load {self._loads}"
+
+    def library(self, how: str) -> None:
+        """Have NVML ``gone`` or ``back``, while the driver's module stays."""
+        does = {"gone": self.node.machine.driver_gone, "back": self.node.machine.driver_back}
+        does[how]()
+
+    def load_unknown(self) -> None:
+        """Have nobody know which load of the driver this is."""
+        self.node.driver_generation = ""
+
+    def api_away(self) -> None:
+        """Have the API server not answer the next call."""
+        self.node.api_failures.append(ApiError("away"))
+
+    def supervisor(self, how: str) -> None:
+        """Have the MPS supervisor be ``silent`` or answer again, or have it refuse or block its next call."""
+        self.node.mps.silent = how == "silent"
+        errors = {
+            "refuses": ClaimRefused("the daemon refused its limits", "ask for others"),
+            "busy": ClaimBlocked("the daemon is busy", "wait"),
+        }
+        if how in errors:
+            self.node.mps.failures.append(errors[how])
+
+    def nvidia_smi(self, how: str) -> None:
+        """Have its next call fail or hang."""
+        errors = {"fails": ClaimBlocked("nvidia-smi failed", "see the log"), "hangs": ProgramHangs("10 s")}
+        self.node.time_slices.failures.append(errors[how])
+
+    def publish(self, device: str, memory: str) -> None:
+        """Have the slices say how much memory of a device there is to share, in GiB."""
+        self.node.published_memory[self._device(device)] = int(memory) << 30
+
+    def publish_limits(self, how: str) -> None:
+        """Have the slices say that memory is limited, or not, or have them ``unseen``."""
+        publish(self.node, limits=how == "yes")
+        if how == "unseen":
+            self.node.published_attributes.clear()
+
+    def hook_gone(self) -> None:
+        """Have the plugin begin, next time, without the hook."""
+        self.node.memory_hook = None
+
+    def manager(self, how: str, *words: str) -> None:
+        """Have the fabric manager stop, start, start anew, fail calls, or somebody use it."""
+        fabric = self.node.machine.fabric
+        does: dict[str, Callable[[], object]] = {
+            "stops": fabric.stop,
+            "starts": lambda: fabric.start(keeps=True),
+            "begins-anew": lambda: fabric.start(keeps=False),
+            "fails": lambda: fabric.fail(words[0], *map(int, words[1:])),
+            "heals": fabric.heal,
+            "activates": lambda: fabric.manager().activate(int(words[0])),
+        }
+        does[how]()
+
+    # Containers with memory limits.
+
+    def announce(self, name: str, *containers: str) -> None:
+        """Have the kubelet list containers for the devices of a claim."""
+        for held in self._held(name):
+            self._limiting.announce(held.cdi_device, *containers)
+
+    def run(self, name: str, container: str, request: str = "0") -> None:
+        """Start a container with a device of a claim."""
+        label = f"{container}-{self._limiting.made + 1}"
+        answer = self.answers[name][int(request)].cdi_device_ids[0].partition("=")[2]
+        made = self._limiting.container(answer, container)
+        self.containers[label] = made
+        self._limiting.start(made)
+
+    def start(self, label: str) -> None:
+        """Start it again, as a runtime does that was not answered."""
+        self._limiting.start(self.containers[label])
+
+    def run_in(self, label: str, name: str) -> None:
+        """Give a container that is starting a device of another claim as well."""
+        group = self.containers[label].cgroup
+        self._limiting.run(self._held(name)[0].cdi_device, label.split("-", maxsplit=1)[0], cgroup=group)
+
+    def end(self, label: str) -> None:
+        """End it."""
+        self._limiting.end(self.containers[label])
+
+    def allocate(self, label: str, gib: str) -> None:
+        """Have a program in it use so much of the first GPU."""
+        self._limiting.cuda(self.containers[label]).allocate(int(gib) << 30)
+
+    def used(self) -> Iterator[str]:
+        """What containers have and use."""
+        for one in self._limiting.memory.used():
+            used = "?" if one.used_bytes is None else one.used_bytes // MIB
+            yield f"{one.claim_uid} {one.pod}/{one.container}: {used} of {one.hard_bytes // MIB} MiB"
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong with the limits of claims."""
+        for (uid, device), words in self._limiting.memory.faults().items():
+            yield f"{uid} {device}: {words}"
+
+    def kubelet_away(self) -> None:
+        """Have the kubelet not list its containers."""
+        self.node.listed_containers = ClaimBlocked("the kubelet is away")
+
+    def units(self, mib: str) -> None:
+        """Have the driver count memory in units of so many MiB."""
+        self.node.machine.count_memory(unit_bytes=int(mib) * MIB)
+
+    def groups_silent(self) -> None:
+        """Have the driver say nothing of groups without a limit."""
+        self.node.machine.count_memory(silent=True)
+
+    def limits_lost(self) -> None:
+        """Have somebody take all limits away."""
+        for gpu in range(len(self.node.gpus)):
+            self.node.machine.lift_memory_limits(gpu)
+
+    @property
+    def _limiting(self) -> MemoryNode:
+        assert isinstance(self.node, MemoryNode)
+        return self.node
+
+    def _held(self, name: str) -> tuple[HeldDevice, ...]:
+        return self.node.entry(self.refs[name]).devices
+
+    # What is seen.
+
+    def _look(self) -> dict[str, str]:
+        return {key: text for key, text in self._all() if text}
+
+    def _all(self) -> Iterator[tuple[str, str]]:
+        node, state = self.node, self.node.machine.state
+        names = {ref.uid: name for name, ref in self.refs.items()}
+        for entry in node.journal.entries():
+            devices = ", ".join(map(_share, entry.devices))
+            yield names.get(entry.uid, entry.uid), f"{entry.state}{self._odd(entry)} {devices}".rstrip()
+        for number, pci in enumerate(node.gpus):
+            yield f"GPU {number}", ", ".join(self._gpu(number))
+            for one in state.gpus[pci].memory.limits:
+                limit = f"{one.soft_bytes // MIB} to {one.hard_bytes // MIB}"
+                yield f"limit of {one.cgroup.rpartition('/')[2]} on GPU {number}", f"{limit} MiB"
+        for name, daemon in node.mps.running.items():
+            users = " of several users" if daemon.multi_user else ""
+            limits = ", ".join(map(str, daemon.pinned_memory_mib))
+            limits = f"{daemon.active_thread_percentage} %, {limits} MiB"
+            yield f"daemon {name}", f"{limits} of {', '.join(daemon.devices)}{users}"
+        fabric = state.fabric.connected if node.machine.spec.fabric_manager else ()
+        yield "the switches connect", ", ".join(map(str, fabric))
+        for folder in ("sharing", "fabric", "memory"):
+            paths = sorted(path.stem for path in (node.boot_files / folder).glob("*.json"))
+            yield f"records of {folder}", ", ".join(paths)
+        if isinstance(node, PassthroughNode):
+            for address, driver in node.changed().items():
+                yield f"function {address}", str(driver)
+            for function, vgpu in made(node).items():
+                yield f"vGPU on {function}", f"type {vgpu.type_id} {vgpu.uuid}".rstrip()
+
+    def _odd(self, entry: Entry) -> str:
+        """What is odd about the spec of a claim: only one that is prepared has one, as it was written."""
+        path, wants = self.node.cdi / cdi_spec_file_name(entry.uid), entry.state == "prepared"
+        if not path.exists():
+            return " without spec" if wants else ""
+        is_as_written = hashlib.sha256(path.read_bytes()).hexdigest() == entry.spec_sha256
+        return " with a spec" if not wants else "" if is_as_written else " with another spec"
+
+    def _gpu(self, number: int) -> Iterator[str]:
+        """How a GPU differs from one that nobody has used."""
+        gpu = self.node.machine.state.gpus[self.node.gpus[number]]
+        catalogue = self.node.machine.spec.product.mig
+        if gpu.mig.enabled or gpu.mig.pending:
+            yield "MIG" if gpu.mig.enabled and gpu.mig.pending else "MIG pending"
+        for one in gpu.mig.instances:
+            assert catalogue is not None
+            profile = catalogue.profile(one.profile_id).name
+            yield f"{profile}@{one.placement.start}{'' if one.compute_instances else ' empty'}"
+        if gpu.compute_mode != "default":
+            yield gpu.compute_mode
+        if gpu.time_slice:
+            yield f"time-slice {self.node.interval(number)}"
+        if gpu.persistence:
+            yield "persistent"
+        if isinstance(self.node, PassthroughNode):
+            function = read_function(self.node.sysfs, self.node.gpus[number])
+            if function is not None and function.virtual:
+                yield f"{len(function.virtual)} virtual functions"
+            override = self.node.sysfs / "bus/pci/devices" / str(self.node.gpus[number]) / "driver_override"
+            if override.exists() and (driver := override.read_text().strip()) != "(null)":
+                yield f"override {driver}"
+
+    def _device(self, word: str) -> str:
+        if "+" in word and word.endswith(":vfio"):
+            gpus = word.removesuffix(":vfio").split("+")
+            return passthrough_device_name([self.node.gpus[int(gpu)] for gpu in gpus]) or ""
+        if "+" in word:
+            return "+".join(map(self._device, word.split("+")))
+        gpu, _, rest = word.partition(":")
+        if gpu.startswith("m"):
+            slots = self.node.machine.spec.slots
+            number = next(at for at, slot in enumerate(slots) if slot.module_id == int(gpu[1:]))
+        else:
+            number = int(gpu)
+        part, _, form = rest.partition(":")
+        profile, at, start = part.partition("@")
+        if at:
+            return self.node.partition(number, profile, int(start)) + (f"-{form}" if form else "")
+        return self.node.whole(number) + (f"-{part}" if part else "")
+
+    def _readable(self, text: str) -> str:
+        text = text.replace(str(self.node.folder), "FOLDER")
+        for number, pci in enumerate(self.node.gpus):
+            for word in (self.node.machine.uuid(pci), self.node.whole(number), str(pci)):
+                text = text.replace(word, f"gpu{number}")
+        return _AT_RANDOM.sub("(uuid)", text)
+
+
+def _edits(edits: Object) -> Iterator[str]:
+    yield from edits.get("env", ())
+    yield from (one["path"] for one in edits.get("deviceNodes", ()))
+    for mount in edits.get("mounts", ()):
+        yield f"{mount['hostPath']} at {mount['containerPath']} {mount['options'][0]}"
+    yield from (Path(one["path"]).name for one in edits.get("hooks", ()) if "memory" in one["path"])
+
+
+def _share(held: HeldDevice) -> str:
+    share, words = held.share, [held.device]
+    if share is not None:
+        amounts = ((share.shares, "shares"), (share.memory_bytes // MIB, "MiB"))
+        words += [f"{amount} {unit}" for amount, unit in amounts if amount]
+        words += [share.interval] if share.interval else []
+        if share.strategy == "MPS":
+            words.append(f"{share.active_thread_percentage} % {share.pinned_memory_mib} MiB")
+    if held.memory_limit_bytes is not None:
+        words.append(f"held to {held.memory_limit_bytes // MIB} MiB")
+    return " ".join(words)
+
+
+def _config(options: dict[str, str], *, mps: bool) -> list[Object]:
+    """The configurations that the words of a claim ask for."""
+    found: list[Object] = []
+    for source in ("FromClass", "FromClaim"):
+        if interval := options.get("class-interval" if source == "FromClass" else "interval"):
+            found += slicing(interval, source=source)
+    if mps:
+        names = {"percent": "defaultActiveThreadPercentage", "limit": "defaultPinnedDeviceMemoryLimit"}
+        settings: dict[str, Any] = {key: options[word] for word, key in names.items() if word in options}
+        if "percent" in options:
+            settings[names["percent"]] = int(options["percent"])
+        if "users" in options:
+            settings["multiUser"] = options["users"] == "many"
+        kind = options.get("kind", "GpuConfig")
+        found += config({"strategy": "MPS", "mpsConfig": settings}, kind=kind)
+    if backend := options.get("iommu"):
+        found += with_config(backendPolicy=backend, enableAPIDevice=True)["config"]
+    return found
+
+
+def _numbers(options: tuple[str, ...]) -> dict[str, int]:
+    return {key: int(number) for key, _, number in (option.partition("=") for option in options)}
