@@ -12,7 +12,6 @@ from tests.controller.fake_plugin import FakePlugin
 from tests.eventually import eventually
 
 GROUP = "resource.k8s.io"
-SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 REPOSITORY = Path(__file__).parents[2]
 
 

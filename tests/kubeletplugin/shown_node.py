@@ -27,7 +27,6 @@ from tests.plugin import (
     Journal,
     MpsDaemon,
     Peers,
-    ShareRecord,
     cdi_spec_file_name,
     record_of,
 )
@@ -123,11 +122,6 @@ class ShownNode:
         """The percentage and the MiB that the daemon of a GPU lets its clients have."""
         found = self.daemon(gpu)
         return found.active_thread_percentage, found.pinned_memory_mib
-
-    def share_record(self, ref: ClaimRef, position: int = 0) -> ShareRecord:
-        share = self.entry(ref).devices[position].share
-        assert share is not None
-        return share
 
     def recorded(self) -> list[str]:
         """The groups that have a record on the disk."""

@@ -36,7 +36,6 @@ from tests.plugin import (
     HealRequest,
     HeldDevice,
     PreparedDevice,
-    ProgramHangs,
     cdi_spec_file_name,
 )
 from tests.vgpu_hosts import turn_virtual_off
@@ -125,7 +124,10 @@ class Player:
 
     def _do(self, command: str, *words: str) -> Iterator[str]:
         try:
-            yield from getattr(self, command.replace("-", "_"))(*words) or ()
+            if around := self._surroundings().get(command):
+                around(*words)
+            else:
+                yield from getattr(self, command.replace("-", "_"))(*words) or ()
         except Crash as crash:
             yield f"crash after {crash}"
         except DriverError as error:
@@ -176,22 +178,10 @@ class Player:
         left = self.node.unprepare(self.refs[name])
         return iter(()) if left is None else self._refused(left, name)
 
-    def delete(self, name: str) -> None:
-        """Delete it in the API."""
-        del self.node.api["team", name]
-
-    def unallocate(self, name: str) -> None:
-        """Have it lose its allocation."""
-        self.node.api["team", name].update(status={})
-
     def move(self, name: str, node: str) -> None:
         """Have it allocated from the pool of another node."""
         for result in self.node.api["team", name]["status"]["allocation"]["devices"]["results"]:
             result["pool"] = f"{node}/gpu.nvidia.com"
-
-    def register(self) -> None:
-        """Have a kubelet begin to run."""
-        self.node.register()
 
     def use(self, *names: str) -> None:
         """Have containers use the devices of these claims and no others."""
@@ -218,18 +208,6 @@ class Player:
         for word in ("lost", "removed", "failed"):
             if found := getattr(recovered, word):
                 yield f"{word} {found}"
-
-    def reboot(self) -> None:
-        """Restart the machine."""
-        self.node.reboot()
-
-    def machine_off(self) -> None:
-        """Have the GPUs forget all, as a power cut does, while the plugin does not know."""
-        self.node.machine.reboot()
-
-    def crash(self, *step: str) -> None:
-        """Have the plugin end after this step."""
-        self.node.crash_after = " ".join(step)
 
     def steps(self) -> Iterator[str]:
         """Which steps there were since this was last asked."""
@@ -284,15 +262,6 @@ class Player:
         for one in self.node.healer.heal(HealRequest(name, reset=True)):
             yield f"{one.step} {' '.join(map(str, one.gpus))} {one.message}".rstrip()
 
-    def enable(self, gpu: str) -> None:
-        """Have an admin turn the virtual functions of a GPU on."""
-        self.node.virtual.enable(self.node.gpus[int(gpu)])
-
-    def functions_off(self) -> None:
-        """Have the virtual functions of all GPUs off."""
-        for gpu in self.node.gpus:
-            turn_virtual_off(self.node.kernel, self.node.sysfs, gpu)
-
     # The disk.
 
     def damage(self, what: str, name: str) -> None:
@@ -302,10 +271,6 @@ class Player:
     def remove(self, what: str, name: str) -> None:
         """Take it away."""
         self._file(what, name).unlink()
-
-    def block_aside(self) -> None:
-        """Have a file where damaged entries would be put."""
-        (self.node.boot_files / "journal" / "unreadable").touch()
 
     def keep_spec(self, name: str) -> None:
         """Remember the spec of a claim, for ``put-spec``."""
@@ -324,66 +289,10 @@ class Player:
 
     # The surroundings.
 
-    def fail(self, call: str, *options: str) -> None:
-        """Have calls of NVML fail."""
-        self.node.machine.fail(call, **_numbers(options))
-
-    def unsupported(self, call: str, *options: str) -> None:
-        """Have NVML not know calls."""
-        self.node.machine.not_supported(call, **_numbers(options))
-
-    def lies(self, call: str, *options: str) -> None:
-        """Have calls do nothing and say nothing."""
-        self.node.machine.lie(call, **_numbers(options))
-
-    def heal(self) -> None:
-        """Let all calls do again what they do."""
-        self.node.machine.heal()
-
-    def spoil(self, kind: Any, words: str, *options: str) -> None:
-        """Have the kernel do something else than asked; ``heal-kernel`` ends it."""
-        self.node.machine.spoil_kernel(kind, words, **_numbers(options))
-
-    def heal_kernel(self) -> None:
-        """End that."""
-        self.node.machine.heal_kernel()
-
-    def lose(self, gpu: str) -> None:
-        """Have a GPU fall off the bus."""
-        self.node.machine.lose(int(gpu))
-
-    def restore(self, gpu: str) -> None:
-        """Have it back."""
-        self.node.machine.restore(int(gpu))
-
-    def admin_writes(self, file: str, text: str) -> None:
-        """Have an admin write to a file of a PCI function."""
-        self.node.kernel.write(self.node.sysfs / "bus/pci/devices" / file, text, 1.0)
-
-    def admin_persists(self, gpu: str) -> None:
-        """Have nvidia-persistenced keep a GPU initialised."""
-        self.node.handle(int(gpu)).set_persistence_mode(True)
-
-    def controller(self, how: str) -> None:
-        """Have the controller of the node be connected, and not let GPUs go; or leave."""
-        if how == "joins":
-            self.node.controllers.joined("controller")
-            self.node.controllers.answered("controller", 1, "a call of NVML hangs")
-        else:
-            self.node.controllers.left("controller")
-
-    def admin_resets(self, gpu: str) -> None:
-        """Have an admin reset it by hand."""
-        self.node.machine.reset(int(gpu))
-
     def admin_cuts(self, profile: str, start: str) -> None:
         """Have an admin make a partition of the first GPU."""
         number, size = {"1g.10gb": (ONE, 1), "3g.40gb": (THREE, 4)}[profile]
         self.node.cut_by_hand(number, int(start), size)
-
-    def admin_sets(self, gpu: str, mode: Any) -> None:
-        """Have an admin set the compute mode of a GPU."""
-        self.node.handle(int(gpu)).set_compute_mode(mode)
 
     def processes(self, where: str, *ids: str) -> None:
         """Have these processes use a GPU, or a claim's partition."""
@@ -401,19 +310,6 @@ class Player:
             self._loads += 1
             self.node.driver_generation = f"load {self._loads}"
 
-    def library(self, how: str) -> None:
-        """Have NVML ``gone`` or ``back``, while the driver's module stays."""
-        does = {"gone": self.node.machine.driver_gone, "back": self.node.machine.driver_back}
-        does[how]()
-
-    def load_unknown(self) -> None:
-        """Have nobody know which load of the driver this is."""
-        self.node.driver_generation = ""
-
-    def api_away(self) -> None:
-        """Have the API server not answer the next call."""
-        self.node.api_failures.append(ApiError("away"))
-
     def supervisor(self, how: str) -> None:
         """Have the MPS supervisor be ``silent`` or answer again, or have it refuse or block its next call."""
         self.node.mps.silent = how == "silent"
@@ -424,11 +320,6 @@ class Player:
         if how in errors:
             self.node.mps.failures.append(errors[how])
 
-    def nvidia_smi(self, how: str) -> None:
-        """Have its next call fail or hang."""
-        errors = {"fails": ClaimBlocked("nvidia-smi failed", "see the log"), "hangs": ProgramHangs("10 s")}
-        self.node.time_slices.failures.append(errors[how])
-
     def publish(self, device: str, memory: str) -> None:
         """Have the slices say how much memory of a device there is to share, in GiB."""
         self.node.published_memory[self._device(device)] = int(memory) << 30
@@ -438,10 +329,6 @@ class Player:
         publish(self.node, limits=how == "yes")
         if how == "unseen":
             self.node.published_attributes.clear()
-
-    def hook_gone(self) -> None:
-        """Have the plugin begin, next time, without the hook."""
-        self.node.memory_hook = None
 
     def manager(self, how: str, *words: str) -> None:
         """Have the fabric manager stop, start, start anew, fail calls, or somebody use it."""
@@ -455,6 +342,62 @@ class Player:
             "activates": lambda: fabric.manager().activate(int(words[0])),
         }
         does[how]()
+
+    def _surroundings(self) -> dict[str, Callable[..., object]]:
+        """What happens around the plugin, by the name of the command."""
+        node, machine, numbers = self.node, self.node.machine, _numbers
+
+        def sets(**values: object) -> None:
+            for name, value in values.items():
+                setattr(node, name, value)
+
+        return {
+            # NVML, and the kernel.
+            "fail": lambda call, *options: machine.fail(call, **numbers(options)),
+            "unsupported": lambda call, *options: machine.not_supported(call, **numbers(options)),
+            "lies": lambda call, *options: machine.lie(call, **numbers(options)),
+            "heal": machine.heal,
+            "spoil": lambda kind, words, *options: machine.spoil_kernel(kind, words, **numbers(options)),
+            "library": lambda how: machine.driver_gone() if how == "gone" else machine.driver_back(),
+            "load-unknown": lambda: sets(driver_generation=""),
+            "units": lambda mib: machine.count_memory(unit_bytes=int(mib) * MIB),
+            "groups-silent": lambda: machine.count_memory(silent=True),
+            "limits-lost": lambda: machine.lift_memory_limits(0),
+            # GPUs and the machine.
+            "lose": lambda gpu: machine.lose(int(gpu)),
+            "restore": lambda gpu: machine.restore(int(gpu)),
+            "taken-out": lambda gpu: self._function(gpu).unlink(),
+            "other-model": lambda gpu: (self._function(gpu) / "device").write_text("0x20b7\n"),
+            "reboot": node.reboot,
+            "memory-lost": machine.reboot,
+            # Admins.
+            "admin-resets": lambda gpu: machine.reset(int(gpu)),
+            "admin-sets": lambda gpu, mode: node.handle(int(gpu)).set_compute_mode(mode),
+            "admin-mig": lambda gpu: node.handle(int(gpu)).set_mig_mode(True),
+            "admin-persists": lambda gpu: node.handle(int(gpu)).set_persistence_mode(True),
+            "admin-writes": lambda file, text: node.kernel.write(
+                node.sysfs / "bus/pci/devices" / file, text, 1.0
+            ),
+            "enable": lambda gpu: node.virtual.enable(node.gpus[int(gpu)]),
+            "functions-off": lambda gpu: turn_virtual_off(node.kernel, node.sysfs, node.gpus[int(gpu)]),
+            # Kubernetes.
+            "delete": lambda name: sets(api={key: one for key, one in node.api.items() if key[1] != name}),
+            "unallocate": lambda name: node.api["team", name].update(status={}),
+            "api-away": lambda: node.api_failures.append(ApiError("away")),
+            "register": node.register,
+            "kubelet-away": lambda: sets(listed_containers=ClaimBlocked("the kubelet is away")),
+            # What the plugin has beside it.
+            "crash": lambda *step: sets(crash_after=" ".join(step)),
+            "hook-gone": lambda: sets(memory_hook=None),
+            "block-aside": (node.boot_files / "journal" / "unreadable").touch,
+            "nvidia-smi-fails": lambda: node.time_slices.failures.append(ClaimBlocked("it failed", "look")),
+            "controller-leaves": lambda: node.controllers.left("controller"),
+        }
+
+    def controller_joins(self) -> None:
+        """Have the controller of the node connect, which cannot let a GPU go."""
+        self.node.controllers.joined("controller")
+        self.node.controllers.answered("controller", 1, "a call of NVML hangs")
 
     # Containers with memory limits.
 
@@ -498,23 +441,6 @@ class Player:
         """What is wrong with the limits of claims."""
         for (uid, device), words in self._limiting.memory.faults().items():
             yield f"{uid} {device}: {words}"
-
-    def kubelet_away(self) -> None:
-        """Have the kubelet not list its containers."""
-        self.node.listed_containers = ClaimBlocked("the kubelet is away")
-
-    def units(self, mib: str) -> None:
-        """Have the driver count memory in units of so many MiB."""
-        self.node.machine.count_memory(unit_bytes=int(mib) * MIB)
-
-    def groups_silent(self) -> None:
-        """Have the driver say nothing of groups without a limit."""
-        self.node.machine.count_memory(silent=True)
-
-    def limits_lost(self) -> None:
-        """Have somebody take all limits away."""
-        for gpu in range(len(self.node.gpus)):
-            self.node.machine.lift_memory_limits(gpu)
 
     @property
     def _limiting(self) -> MemoryNode:
@@ -584,16 +510,20 @@ class Player:
             function = read_function(self.node.sysfs, self.node.gpus[number])
             if function is not None and function.virtual:
                 yield f"{len(function.virtual)} virtual functions"
-            override = self.node.sysfs / "bus/pci/devices" / str(self.node.gpus[number]) / "driver_override"
+            override = self._function(number) / "driver_override"
             if override.exists() and (driver := override.read_text().strip()) != "(null)":
                 yield f"override {driver}"
+
+    def _function(self, gpu: int | str) -> Path:
+        return self.node.sysfs / "bus/pci/devices" / str(self.node.gpus[int(gpu)])
 
     def _device(self, word: str) -> str:
         if "+" in word and word.endswith(":vfio"):
             gpus = word.removesuffix(":vfio").split("+")
             return passthrough_device_name([self.node.gpus[int(gpu)] for gpu in gpus]) or ""
-        if "+" in word:
-            return "+".join(map(self._device, word.split("+")))
+        first, *more = re.split(r"\+(?=\d)", word)
+        if more:
+            return "+".join(map(self._device, (first, *more)))
         gpu, _, rest = word.partition(":")
         if gpu.startswith("m"):
             slots = self.node.machine.spec.slots

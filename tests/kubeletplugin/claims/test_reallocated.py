@@ -11,13 +11,6 @@ from tests.kubeletplugin.fake_node import FakeNode
 from tests.plugin import ClaimRef, Entry, NotReady, boottime_ns
 
 
-def looks(node: FakeNode) -> list[str]:
-    """Grows with each look at a claim in the API."""
-    seen: list[str] = []
-    node.before_get = lambda: seen.append("look")
-    return seen
-
-
 def test_a_call_that_read_the_claim_too_early_takes_nothing_back(node: FakeNode) -> None:
     """While it waits for the claim's lock, a later call prepares what the claim has by then."""
     ref = node.claim("train", 1)

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import grpc
 import pytest
@@ -32,10 +32,6 @@ def served(board: NodeStateBoard) -> Iterator[FakeKubelet]:
         finally:
             board.close()
             server.stop(0)
-
-
-def watch(connection: FakeKubelet) -> AbstractContextManager[Iterator[v1.State]]:
-    return connection.stream(f"/{NODE_STATE_V1}/Watch", v1.WatchRequest(), v1.State)
 
 
 def enable(connection: FakeKubelet, gpu: str) -> v1.EnableVirtualFunctionsResponse:

@@ -13,21 +13,14 @@ from kubeletplugin.claims.journal.entry import NEWER_SCHEMA
 from tests.gpus import DeviceHeld, StorageError
 from tests.kubeletplugin.fake_node import FakeNode
 from tests.kubeletplugin.full_disk import full_after
-from tests.kubeletplugin.share_node import class_slicing, mps
+from tests.kubeletplugin.share_node import mps
 from tests.plugin import ClaimRef, NotReady
 
 
-def claimed(node: FakeNode, name: str = "a", form: str = "mps-4", gpu: int = 0) -> ClaimRef:
+def claimed(node: FakeNode, name: str, form: str) -> ClaimRef:
     """A claim for a share of a GPU, or of one of its partitions."""
-    if form.startswith("part "):
-        return node.claim_shares(name, part(node, form.removeprefix("part ")))
-    form, _, wanted = form.partition(" ")
-    return node.claim_shares(name, node.shared(form, gpu), config=class_slicing(wanted) if wanted else [])
-
-
-def part(node: FakeNode, form: str = "mps-2") -> str:
-    """The device name of a share of a partition of the first GPU."""
-    return f"{node.partition(0, '3g.40gb', 4)}-{form}"
+    part = f"{node.partition(0, '3g.40gb', 4)}-mps-2"
+    return node.claim_shares(name, part if form == "part" else node.shared(form))
 
 
 def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) -> None:
@@ -62,7 +55,7 @@ def test_gpus_that_were_shared_together_just_now_are_waited_for(node: FakeNode) 
     node.assert_as_before()
 
 
-@pytest.mark.parametrize("form", ["mps-4", "part mps-2"])
+@pytest.mark.parametrize("form", ["mps-4", "part"])
 def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str) -> None:
     refusals = 0
     for files in range(30):
@@ -72,7 +65,7 @@ def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str) -> No
                 break
             assert disk.refused
             refusals += 1
-            if not form.startswith("part"):
+            if form != "part":
                 node.assert_holds_nothing(ref)
                 node.assert_as_before()
         node.reconciler.finish_releases()
@@ -82,7 +75,7 @@ def test_the_disk_may_be_full_from_any_write_on(node: FakeNode, form: str) -> No
             node.assert_as_before()
         assert node.prepare(ref)
         with full_after(0, node.folder):
-            if form.startswith("part"):  # what is destroyed is written down first
+            if form == "part":  # what is destroyed is written down first
                 with pytest.raises(StorageError):
                     node.unprepare(ref)
             else:
@@ -101,7 +94,7 @@ def disk_takes(node: FakeNode, ref: ClaimRef) -> bool:
 
 
 def test_a_share_whose_partition_has_a_share_of_a_newer_version_waits_for_that_one(node: FakeNode) -> None:
-    ours, theirs = (claimed(node, name, "part mps-2") for name in ("ours", "theirs"))
+    ours, theirs = (claimed(node, name, "part") for name in ("ours", "theirs"))
     node.prepare(theirs)
     entry = node.entry(theirs)
     (held,) = entry.devices

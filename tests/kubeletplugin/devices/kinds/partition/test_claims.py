@@ -1,5 +1,6 @@
 """Claims for partitions: made when prepared, destroyed when unprepared, handed out side by side."""
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
@@ -9,11 +10,14 @@ import pytest
 from kubeletplugin.devices.kinds.partition.record import written
 from tests.gpus import (
     DRIVER_NAME,
+    ClaimBlocked,
     ClaimRefused,
     DeviceHeld,
+    NodeIncomplete,
     gpu_device_name,
 )
-from tests.kubeletplugin.fake_node import FakeNode
+from tests.kubeletplugin.fake_node import Crash, FakeNode
+from tests.kubeletplugin.shown_node import ONE
 from tests.plugin import ClaimRef, PartitionRecord
 
 
@@ -67,3 +71,24 @@ def test_a_config_for_all_requests_is_for_the_devices_of_its_kind(node: FakeNode
     allocation = node.api[ref.namespace, ref.name]["status"]["allocation"]
     allocation["devices"]["results"][0]["request"] = "gpu-0/part"
     assert node.prepare(ref)
+
+
+def test_a_retry_that_failed_forgets_what_it_destroyed(node: FakeNode) -> None:
+    """Else it would take what somebody else makes there afterwards for its own."""
+    ref = node.claim_devices("train", node.part())
+    node.crash_after = "made"
+    with pytest.raises(Crash):
+        node.prepare(ref)
+    node.restart()
+    node.on_step = lambda step: (
+        shutil.rmtree(node.driver_root / "dev/nvidia-caps") if step == "begun" else None
+    )
+    with pytest.raises(NodeIncomplete):
+        node.prepare(ref)
+    assert node.instances() == ()
+
+    theirs = node.cut_by_hand(ONE, 6, 1)
+    with pytest.raises(ClaimBlocked, match="did not make"):
+        node.prepare(ref)
+    node.unprepare(ref)
+    assert node.instances() == (theirs,)

@@ -8,7 +8,6 @@ import pytest
 
 from driver.process.log import configure
 from tests.gpus import (
-    ClaimBlocked,
     ClaimRefused,
     NvmlDevice,
     PartitionName,
@@ -46,20 +45,6 @@ def test_the_name_of_every_profile_and_place_is_found(
                 profile.name, profile.id, place.start, place.size, memory_bytes=profile.memory_bytes
             )
             assert found.placement == place
-
-
-@pytest.mark.parametrize(
-    ("profile", "start", "words"),
-    [
-        ("1g-5gb", 0, r"has no MIG profile 1g-5gb; .* are 1g\.10gb, 2g\.20gb, "),
-        ("2g-20gb", 6, r"2g\.20gb of GPU .* cannot begin at memory slice 6, only at 0, 2, 4"),
-    ],
-)
-def test_a_profile_or_place_that_the_gpu_lacks_is_refused_with_those_that_it_has(
-    scene: Scene, profile: str, start: int, words: str
-) -> None:
-    with pytest.raises(ClaimRefused, match=words):
-        scene.located(profile, start)
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -149,36 +134,6 @@ def test_a_part_that_is_gone_does_not_exist_because_its_neighbour_does(scene: Sc
 
     assert not scene.partitions.exists(scene.pci(), gone)
     assert scene.partitions.exists(scene.pci(), left)
-
-
-def test_a_cut_gpu_is_not_handed_out_whole_and_its_instances_are_named(scene: Scene) -> None:
-    made = scene.make(scene.located("1g-10gb", 6))
-
-    with pytest.raises(ClaimBlocked, match=rf"it is divided into GPU instance {made.gpu_instance_id} \("):
-        scene.partitions.turn_off_for_whole(scene.pci())
-
-    assert scene.partitions.exists(scene.pci(), made)
-    assert scene.mode() == (True, True)
-
-
-def test_a_process_that_keeps_the_mode_on_is_named(scene: Scene) -> None:
-    scene.turn_on()
-    scene.machine.set_processes(0, (5000001, 5000002))  # beyond pid_max: no process of this machine
-
-    with pytest.raises(ClaimBlocked, match=r"turned off: the GPU is used by .*5000001\), .*5000002\): end"):
-        scene.partitions.turn_off_for_whole(scene.pci())
-
-    assert scene.mode() == (True, True)
-
-
-def test_a_mode_that_only_a_reset_turns_off_blocks_the_whole_gpu(open_scene: Callable[..., Scene]) -> None:
-    scene = open_scene("a30-quad")
-    scene.turn_on()
-
-    with pytest.raises(ClaimBlocked, match="turning it off needs a reset"):
-        scene.partitions.turn_off_for_whole(scene.pci())
-
-    assert scene.mode() == (True, True)
 
 
 @pytest.mark.parametrize("spoilt", ["in use", "an error"])

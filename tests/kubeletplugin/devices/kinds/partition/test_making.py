@@ -9,7 +9,7 @@ import pytest
 
 from kubeletplugin.devices.kinds.partition.gpu_instances import describe_processes
 from kubeletplugin.devices.kinds.partition.making import MigSwitch
-from tests.gpus import ClaimBlocked, ClaimRefused, FakeDevice, NvmlDevice, Placement, Watch, profile_slug
+from tests.gpus import ClaimBlocked, FakeDevice, NvmlDevice, Placement, Watch, profile_slug
 from tests.kubeletplugin.fake_node import Crash
 from tests.kubeletplugin.partition_scene import Scene
 from tests.plugin import InstanceInUse, PartitionRecord
@@ -36,26 +36,6 @@ def test_the_compute_instance_is_all_of_its_gpu_instance(
     assert profile_slug(made.profile) == profile
     assert (instance.placement.start, compute.profile_id) == (start, compute_profile)
     assert made.compute_instance_id == compute.id
-
-
-def test_another_claims_leftover_in_the_way_is_told_apart_from_a_foreign_one(scene: Scene) -> None:
-    left = scene.make(scene.located("2g-20gb", 0))
-
-    with pytest.raises(ClaimBlocked, match="which another claim has or had"):
-        scene.make(scene.located("1g-10gb", 1), ours=frozenset({left.gpu_instance_id or 0}))
-
-
-def test_engines_that_ran_out_block_and_name_who_has_them(scene: Scene) -> None:
-    first = scene.make(scene.located("1g-10gb-me", 0))
-    record = scene.located("1g-10gb-me", 1)
-
-    with pytest.raises(
-        ClaimBlocked, match=rf"no room for 1g.10gb\+me .* GPU instance {first.gpu_instance_id} "
-    ):
-        scene.make(record)
-
-    assert scene.noted == record
-    assert [gi.id for gi in scene.instances()] == [first.gpu_instance_id]
 
 
 def test_a_partition_in_use_stays_and_its_process_is_named(scene: Scene) -> None:
@@ -86,17 +66,6 @@ def test_a_process_of_a_pod_is_named_in_the_nodes_log_alone(tmp_path: Path) -> N
     who, told = describe_processes([7, 8], tmp_path)
     assert who == "the processes that the node's log names"
     assert told == f"secret (process 7), secret (process 8 of pod {pod})"
-
-
-def test_an_instance_in_use_by_nobody_that_nvml_names_says_so(scene: Scene) -> None:
-    made = scene.make(scene.located("1g-10gb", 0))
-    scene.machine.fail("destroy_compute_instance", code=19, times=1)
-
-    with pytest.raises(InstanceInUse, match="a process that NVML does not name"):
-        scene.destroy(made)
-
-    scene.destroy(made)
-    assert scene.instances() == ()
 
 
 @pytest.mark.parametrize(
@@ -186,21 +155,6 @@ def test_a_driver_that_is_wrong_about_the_reset_leaves_no_mode_pending(
     assert scene.mode() == before
 
 
-@pytest.mark.parametrize(("machine", "free"), [("hgx-h100", True), ("dgx-a100", False)])
-def test_with_a_driver_that_cannot_tell_the_architecture_says_whether_a_reset_is_needed(
-    open_scene: Callable[..., Scene], machine: str, *, free: bool
-) -> None:
-    scene = open_scene(machine)
-    scene.machine.not_supported("mig_without_reset")
-    record = scene.located("1g-10gb" if free else "1g-5gb", 0)
-
-    if free:
-        assert scene.partitions.exists(scene.pci(), scene.make(record))
-    else:
-        with pytest.raises(ClaimRefused):
-            scene.make(record)
-
-
 def test_a_mode_that_goes_off_in_the_middle_is_worth_another_try(scene: Scene) -> None:
     record = scene.located("1g-10gb", 0)
 
@@ -217,13 +171,6 @@ def test_a_mode_that_goes_off_in_the_middle_is_worth_another_try(scene: Scene) -
 
     assert scene.noted == record
     assert scene.partitions.exists(scene.pci(), scene.make(record))
-
-
-def test_a_gpu_that_lets_nobody_change_instances_is_refused_for_good(scene: Scene) -> None:
-    scene.machine.not_supported("create_gpu_instance")
-
-    with pytest.raises(ClaimRefused, match="does not let this machine make MIG instances"):
-        scene.make(scene.located("1g-10gb", 0))
 
 
 @pytest.mark.parametrize(("profile_id", "size"), [(9, 4), (19, 1)], ids=["another profile", "the same"])

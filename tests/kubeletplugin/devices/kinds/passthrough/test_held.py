@@ -1,28 +1,9 @@
-"""A claim has GPUs bound to vfio with all of their group, and gives them back as they were."""
-
-import json
+"""A claim has GPUs bound to vfio, whoever else has them open, and others hear how they are."""
 
 import pytest
 
-from tests.clusters import Object
-from tests.gpus import ClaimRefused
-from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
-from tests.plugin import ClaimRef, FunctionInUse
-
-
-def spec(node: PassthroughNode, ref: ClaimRef) -> Object:
-    """The claim's CDI spec, which has to be a valid one."""
-    found: Object = json.loads(node.spec_path(ref).read_bytes())
-    validate(found)
-    return found
-
-
-def paths(node: PassthroughNode, ref: ClaimRef) -> list[str]:
-    """The nodes that a container gets."""
-    found = spec(node, ref)
-    edits = [found["containerEdits"], *(one["containerEdits"] for one in found["devices"])]
-    return [entry["path"] for edit in edits for entry in edit.get("deviceNodes", ())]
+from tests.plugin import FunctionInUse
 
 
 def test_own_sessions_of_nvml_are_let_go_of_and_the_controller_is_asked(vms: PassthroughNode) -> None:
@@ -65,7 +46,24 @@ def test_a_busy_gpu_names_who_uses_it_and_is_waited_for(vms: PassthroughNode) ->
     assert len(vms.complaints) == 1
 
 
-def test_a_gpu_that_is_not_there_is_refused(vms: PassthroughNode) -> None:
-    (vms.sysfs / "bus/pci/devices" / str(vms.gpus[0])).unlink()
-    with pytest.raises(ClaimRefused, match=r"GPU 0000:17:00\.0 does not exist"):
-        vms.prepare(vms.vm("vm", 0))
+def test_a_look_while_a_gpu_is_handed_over_says_nothing_of_the_claim(vms: PassthroughNode) -> None:
+    """Else its status says until the next look that the GPU is not bound, and the pod runs."""
+    claim = vms.vm("vm", 1)
+    told: dict[str, set[tuple[str, str]]] = {}
+
+    def look(step: str) -> None:
+        told[step] = {(device, one.health.word) for device, one in vms.told_health().items()}
+
+    vms.on_step = look
+    vms.prepare(claim)
+
+    assert {word for _, word in told["spec written"] - told["begun"]} == {"Healthy"}, "when it is handed over"
+
+
+def test_the_metadata_of_the_device_have_its_address_its_group_and_its_node(vms: PassthroughNode) -> None:
+    (held,) = vms.entry(vms.prepared_vm("vm", 2, 3)).devices
+    assert dict(vms.kinds.of(held).metadata(held)) == {
+        "resource.kubernetes.io/pciBusID": "0000:ca:00.0",
+        "iommuGroup": 57,
+        "vfioNode": "/dev/vfio/57",
+    }

@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeletplugin.devices.vfio.users import FunctionInDoubt
-from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import (
-    A100,
-    DEVICES,
-    L40S,
-    made,
-)
+from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import A100, DEVICES, L40S, made
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 
 """Virtual function 3 of the first L40S: they begin at .4 of the board."""
@@ -23,10 +18,8 @@ WORDS = {L40S: "nvidia/current_vgpu_type", A100: "nvidia-471/create"}
 
 Open = Callable[[str], FakeNode]
 
-each_framework = pytest.mark.parametrize("machine", [L40S, A100])
 
-
-@each_framework
+@pytest.mark.parametrize("machine", [L40S, A100])
 @pytest.mark.parametrize("is_wanted", [True, False])
 def test_a_crash_right_after_the_kernels_work_leaves_the_vgpu_to_the_claim(
     open_node: Open, machine: str, is_wanted: bool, monkeypatch: pytest.MonkeyPatch

@@ -42,10 +42,6 @@ def is_on(node: FakeNode, gpu: PciAddress = GPU) -> bool:
     return True
 
 
-def override(node: FakeNode) -> str:
-    return (node.sysfs / "bus/pci/devices" / str(GPU) / "driver_override").read_text().strip()
-
-
 def listed(node: FakeNode) -> set[PciAddress]:
     return {gpu.pci for gpu in node.discovery.snapshot().gpus}
 
