@@ -22,6 +22,7 @@ def near(changed: Iterable[str], root: Path = _ROOT) -> tuple[str, ...]:
 
 
 def _mirrors(path: Path, root: Path) -> Iterator[Path]:
+    yield from stories_of(path)
     if path.suffix != ".py":
         return
     of_tests = path.parts[0] == "tests"
@@ -35,6 +36,12 @@ def _mirrors(path: Path, root: Path) -> Iterator[Path]:
     module = ".".join(path.with_suffix("").parts)
     naming = [test for test in beside if module in test.read_text()]
     yield from (test.relative_to(root) for test in naming or beside)
+
+
+def stories_of(path: Path) -> tuple[Path, ...]:
+    """The tests that play what happens on a node, for a module of the plugin or one of their files."""
+    is_played = path.parts[0] == "kubeletplugin" or path.suffix == ".transcript"
+    return (Path("tests/kubeletplugin/test_transcripts.py"),) if is_played else ()
 
 
 def changed_files(root: Path = _ROOT) -> list[str]:

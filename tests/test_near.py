@@ -50,3 +50,8 @@ def test_a_test_of_two_changed_files_runs_once(tree: Path) -> None:
     assert near(["driver/kinds/taken.py", "tests/driver/kinds/test_taken.py"], tree)[2:] == (
         "tests/driver/kinds/test_taken.py",
     )
+
+
+@pytest.mark.parametrize("changed", ["kubeletplugin/retire.py", "tests/kubeletplugin/claims/x.transcript"])
+def test_the_stories_of_a_node_are_played_for_all_of_the_plugin(tree: Path, changed: str) -> None:
+    assert near([changed], tree)[2:] == ("tests/kubeletplugin/test_transcripts.py",)

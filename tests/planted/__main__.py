@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from tests.near import stories_of
+
 _ROOT = Path(__file__).resolve().parents[2]
 _FAULTS = Path(__file__).with_name("faults.yaml")
 _NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "node_modules")
@@ -60,7 +62,7 @@ def noticed_by(fault: Fault, copy: Path) -> set[str]:
     (copy / path).write_text(text)
     try:
         folders = fault.get("tests") or [str(Path("tests", path.parent))]
-        return _failed(folders, copy)
+        return _failed([*folders, *map(str, stories_of(path))], copy)
     finally:
         (copy / path).write_text(before)
 
