@@ -5,15 +5,15 @@ The changes are made by the plugin's own code. Each can be repeated: what is as 
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TypeVar
 
-from driver.errors import ClaimBlocked, DriverError
+from driver.errors import ClaimBlocked, ConfigError, DriverError
 from driver.fabric.api import FabricError, FabricManager, NotActive
 from driver.hardware.functions import NVIDIA_KERNEL_DRIVER, VFIO_PCI
 from driver.hardware.inventory import Discovery
@@ -24,6 +24,7 @@ from driver.nvml.deadline import Guard, Watch
 from driver.nvml.mig import GpuInstance
 from driver.nvml.modes import ComputeMode
 from driver.nvml.pci_address import PciAddress
+from driver.process.durable import make_private_folder
 from fakegpu.nvml.flag import fabric_from_flag, nvml_from_flag
 from gpuctl.doctor.inside.places import Places
 from kubeletplugin.devices.hardware import pci_ports
@@ -38,6 +39,8 @@ from kubeletplugin.sharing.time_slices import Interval, TimeSlices
 
 T = TypeVar("T")
 
+_FOLDER = Path("/var/lib/gpu-dra-verify")
+_FILE = "undo.json"
 _TRIES, _AGAIN_SECONDS = 10, 1.0
 """A process that was killed needs some seconds until it has let go of its partition."""
 
@@ -105,14 +108,46 @@ def gpu_tools(places: Places) -> Iterator[GpuTools]:
     kernel, binder, users = pci_ports(nvml, roots, places.sysfs_root)
     guard = Guard()
     discovery = Discovery(nvml, places.sysfs_root, guard)
-    # For links to the driver's libraries, which nvidia-smi needs where the driver is not in this root.
-    with TemporaryDirectory(prefix="gpu-dra-verify-") as links:
-        time_slices = TimeSlices(DriverPrograms(InstalledDriver(roots), Path(links) / "libraries"))
-        try:
-            yield GpuTools(discovery, places.sysfs_root, kernel, binder, users, time_slices, fabric)
-        finally:
-            discovery.close()
-            guard.close()
+    # For links to the driver's libraries, which nvidia-smi needs where the driver is not in this root. A
+    # temporary folder would stay after a kill; this one goes with whoever restores the machine.
+    links = record_path(places).with_suffix(".links")
+    make_private_folder(links.parent)
+    time_slices = TimeSlices(DriverPrograms(InstalledDriver(roots), links))
+    try:
+        yield GpuTools(discovery, places.sysfs_root, kernel, binder, users, time_slices, fabric)
+    finally:
+        discovery.close()
+        guard.close()
+        shutil.rmtree(links, ignore_errors=True)
+        remove_own_folder(links.parent)
+
+
+def is_fake(places: Places) -> bool:
+    """Whether the GPUs are those of a fake machine."""
+    return places.nvml.startswith("fake:")
+
+
+def record_path(places: Places) -> Path:
+    """Where the record of what to undo is: beside the state file of a fake machine, else below /var/lib.
+
+    Raises ConfigError for a fake machine without a state file, whose state other processes do not see.
+    """
+    if not is_fake(places):
+        return _FOLDER / _FILE
+    state = places.nvml.partition("@")[2]
+    if not state:
+        raise ConfigError(
+            "a fake machine without a state file cannot be changed", "use --nvml fake:MACHINE@FILE"
+        )
+    file = Path(state).absolute()
+    return file.with_name(f"{file.name}.{_FILE}")
+
+
+def remove_own_folder(folder: Path) -> None:
+    """Remove the folder below /var/lib if nothing is in it; another verification may have begun."""
+    if folder == _FOLDER:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def read_state(tools: GpuTools, pci: PciAddress, uuid: str = "") -> GpuState:

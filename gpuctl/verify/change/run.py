@@ -38,10 +38,10 @@ from gpuctl.doctor.inside.places import Places
 from gpuctl.verify.change import guard
 from gpuctl.verify.change.claim_server import claim_server
 from gpuctl.verify.change.claims import Bench, Limits, try_all
-from gpuctl.verify.change.gpu_state import gpu_tools, read_state
+from gpuctl.verify.change.gpu_state import gpu_tools, read_state, record_path
 from gpuctl.verify.change.kinds import kinds_of, node_config
 from gpuctl.verify.change.plugin import NODE, running_driver
-from gpuctl.verify.change.undo import UndoRecord, record_path, restore, result, unfinished
+from gpuctl.verify.change.undo import UndoRecord, restore, result, unfinished
 from gpuctl.verify.checks.cuda_checks import program_environment
 from gpuctl.verify.subject import Subject
 

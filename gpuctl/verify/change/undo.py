@@ -32,7 +32,10 @@ from gpuctl.verify.change.gpu_state import (
     bring_back,
     differences,
     gpu_tools,
+    is_fake,
     read_state,
+    record_path,
+    remove_own_folder,
 )
 from gpuctl.verify.change.held_probe import remove_control_groups
 
@@ -40,8 +43,6 @@ RESTORED = "restored"
 """The place of what restoring found."""
 RESTORE = "gpuctl verify --restore"
 
-_FOLDER = Path("/var/lib/gpu-dra-verify")
-_FILE = "undo.json"
 _VERSION = 1
 _END_SECONDS = 10.0
 _PROC = Path("/proc")
@@ -87,7 +88,7 @@ class UndoRecord:
         if self._path.exists():
             raise unfinished(self._path)
         make_private_folder(self._path.parent)
-        cgroups = FakeMachine.open(places.nvml).state.pretend_cgroups if _is_fake(places) else None
+        cgroups = FakeMachine.open(places.nvml).state.pretend_cgroups if is_fake(places) else None
         flags = {one.name: str(getattr(places, one.name)) for one in fields(Places)}
         owner = started(os.getpid())
         self._undo = Undo(running_boot_id(), owner, flags, tuple(gpus), cgroups=cgroups)
@@ -123,22 +124,6 @@ class UndoRecord:
     def _write(self) -> None:
         text = json.dumps({"version": _VERSION, **asdict(self._undo)}, indent=1)
         write_durably(self._path, text.encode() + b"\n")
-
-
-def record_path(places: Places) -> Path:
-    """Where the record is: beside the state file of a fake machine, else below /var/lib.
-
-    Raises ConfigError for a fake machine without a state file, whose state other processes do not see.
-    """
-    if not _is_fake(places):
-        return _FOLDER / _FILE
-    state = places.nvml.partition("@")[2]
-    if not state:
-        raise ConfigError(
-            "a fake machine without a state file cannot be changed", "use --nvml fake:MACHINE@FILE"
-        )
-    file = Path(state).absolute()
-    return file.with_name(f"{file.name}.{_FILE}")
 
 
 def unfinished(path: Path) -> ConfigError:
@@ -178,10 +163,7 @@ def restore(places: Places, say: Callable[[str], None]) -> tuple[Result, ...]:
         say("forget what was to be undone")
         _forget_cgroups(undo)
         remove_durably(path)
-        if path.parent == _FOLDER:
-            # Another verification may have begun.
-            with suppress(OSError):
-                path.parent.rmdir()
+        remove_own_folder(path.parent)
     return tuple(results)
 
 
@@ -210,7 +192,7 @@ def _brought_back(undo: Undo, before: GpuState, say: Callable[[str], None]) -> R
     say(f"bring {gpu} back")
     try:
         places, pci = _places(undo.places), PciAddress.parse(before.pci)
-        if _is_fake(places):
+        if is_fake(places):
             # A fake machine does not see that an MPS server was killed. The GPU had no process before.
             FakeMachine.open(places.nvml).set_processes(pci, ())
         with gpu_tools(places) as tools:
@@ -299,10 +281,6 @@ def _end(one: Started) -> bool:
         return bool(select.select([handle], [], [], _END_SECONDS)[0])
     finally:
         os.close(handle)
-
-
-def _is_fake(places: Places) -> bool:
-    return places.nvml.startswith("fake:")
 
 
 def result(check: str, finding: Finding, place: str = "claims") -> Result:

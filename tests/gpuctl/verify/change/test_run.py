@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuctl.verify.change.gpu_state import record_path
 from gpuctl.verify.change.kinds import Expected
 from gpuctl.verify.change.run import verify_changes
-from gpuctl.verify.change.undo import UndoRecord, record_path
+from gpuctl.verify.change.undo import UndoRecord
 from tests.gpuctl.verify.subjects import machine_in, subject_of
 
 GIB = 1 << 30

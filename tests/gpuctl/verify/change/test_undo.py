@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuctl.verify.change.gpu_state import gpu_tools, read_state
-from gpuctl.verify.change.undo import UndoRecord, record_path, restore, started
+from gpuctl.verify.change.gpu_state import gpu_tools, read_state, record_path
+from gpuctl.verify.change.undo import UndoRecord, restore, started
 from tests.gpuctl.verify.subjects import machine_in, places_of
 from tests.gpus import ConfigError, NvmlDevice, Placement
 
@@ -88,6 +89,22 @@ def test_a_gpu_is_brought_back_once(node: Node, change: Callable[[Node], None]) 
     assert node.state() == before
     assert not record_path(node.places).exists()
     assert node.restored() == ["ok"]
+
+
+def test_what_a_kill_leaves_goes_with_the_restoration(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A temporary folder stayed for ever."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    killed = gpu_tools(node.places)
+    killed.__enter__().time_slices.set(node.machine.uuid(node.pci), "Long")
+
+    assert node.restored() == ["ok", "ok"]
+
+    assert [*temporary.iterdir(), *tmp_path.glob("*undo*")] == []
+    killed.__exit__(None, None, None)
 
 
 def test_partitions_that_were_there_before_stay(tmp_path: Path) -> None:
