@@ -8,9 +8,9 @@ from driver.devices.names import CHANNELS_DRIVER_NAME
 from kubeletplugin.assembly import Channels, Folders, assemble_channels
 from tests.gpus import DriverError
 from tests.kubeletplugin.fake_node import FakeNode
-from tests.plugin import ClaimRef, PreparedDevice
+from tests.plugin import ClaimRef, PreparedDevice, Recovered
 
-CLIQUE, OTHER_CLIQUE = (f"5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.{number}" for number in (4026, 4027))
+CLIQUE = "5c2f8d1e-7a34-4b60-9e15-d30b6c8f4a72.4026"
 
 
 class ChannelNode:
@@ -29,19 +29,24 @@ class ChannelNode:
         identity = self.node.identity(CHANNELS_DRIVER_NAME, "")
         return assemble_channels(self.node.parts.common, identity, self.node.cluster(), folders)
 
-    def restart(self) -> None:
+    def restart(self) -> Recovered:
         """A new process on the same files."""
         self.channels.peers.close()
-        self.node.restart()
+        recovered = self.node.restart()
         self.channels = self.instance()
+        return recovered
 
-    def claim(self, name: str, number: int, clique: str = CLIQUE, *gpus: str) -> ClaimRef:
-        """An allocated claim for a channel, and perhaps for GPUs."""
-        ref = self.node.claim_devices(name, *gpus)
-        stored = self.node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
-        given = {"request": "channel", "driver": CHANNELS_DRIVER_NAME, "pool": clique}
-        stored.append({**given, "device": f"channel-{number}"})
+    def claim(self, name: str, number: int) -> ClaimRef:
+        """An allocated claim for a channel."""
+        ref = self.node.claim_devices(name)
+        self.give(ref, f"channel-{number}", CLIQUE)
         return ref
+
+    def give(self, ref: ClaimRef, device: str, clique: str) -> None:
+        """Have a claim allocated a channel, too."""
+        results = self.node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
+        given = {"request": "channel", "driver": CHANNELS_DRIVER_NAME, "pool": clique}
+        results.append({**given, "device": device})
 
     def prepare(self, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
         """What the kubelet does with the driver of channels."""

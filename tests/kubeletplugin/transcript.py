@@ -23,6 +23,7 @@ from kubeletplugin.reports.device_status import Observed, claim_statuses
 from tests.clusters import Object
 from tests.gpus import ApiError, ClaimBlocked, ClaimRefused, DriverError, read_function
 from tests.kubeletplugin.cdi_schema import validate
+from tests.kubeletplugin.channel_node import CLIQUE, ChannelNode
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import made, with_config
 from tests.kubeletplugin.fake_node import Crash, FakeNode
@@ -88,10 +89,14 @@ class Player:
 
     def __init__(self, folder: Path, machine: str, *kind: str) -> None:
         self.node: FakeNode
+        self.rack: ChannelNode | None = None
         if "limits" in kind:
             self.node = limiting(folder)
         elif "functions" in kind:
             self.node = PassthroughNode(folder, machine)
+        elif "channels" in kind:
+            self.rack = ChannelNode(folder)
+            self.node = self.rack.node
         else:
             self.node = FakeNode(folder, machine)
         self.node.driver_generation = "load 1"
@@ -105,6 +110,8 @@ class Player:
         """End the node."""
         self.node.machine.heal()
         self.node.machine.heal_kernel()
+        if self.rack is not None:
+            self.rack.channels.peers.close()
         self.node.stop()
 
     def play(self, told: str) -> Iterator[str]:
@@ -149,15 +156,18 @@ class Player:
     def claim(self, name: str, *words: str, number: str = "") -> None:
         """Have a claim allocated these devices, perhaps anew."""
         options = dict(word.split("=", 1) for word in words if "=" in word)
-        devices = [self._device(word) for word in words if "=" not in word and word not in ("admin", "mps")]
+        named = [word for word in words if "=" not in word and word not in ("admin", "mps")]
+        devices = [self._device(word) for word in named if not word.startswith("channel-")]
         more: Object = {"uid": f"uid-of-{name}{number}", "admin": "admin" in words}
         if found := _config(options, mps="mps" in words):
             more["config"] = found
-        if re.search(r"-(ts|mps)-", devices[0]):
+        if devices and re.search(r"-(ts|mps)-", devices[0]):
             taken = {key: options[key] for key in ("shares", "memory") if key in options}
             self.refs[name] = self.node.claim_shares(name, *devices, consumed=taken, **more)
         else:
             self.refs[name] = self.node.claim_devices(name, *devices, **more)
+        if self.rack is not None and len(devices) < len(named):
+            self.rack.give(self.refs[name], named[-1], options.get("clique", CLIQUE))
 
     def another(self, name: str, *words: str) -> None:
         """The claim was deleted, and one of its name is there; it stays known as the old one."""
@@ -169,6 +179,8 @@ class Player:
         if words:
             self.claim(name, *words)
         answer, before = self.node.prepare(self.refs[name]), self.answers.get(name)
+        if self.rack is not None:
+            answer += self.rack.prepare(self.refs[name])
         self.answers[name] = answer
         if before is not None:
             yield "the same answer" if answer == before else "another answer"
@@ -176,6 +188,8 @@ class Player:
     def unprepare(self, name: str) -> Iterator[str]:
         """Have the kubelet unprepare it."""
         left = self.node.unprepare(self.refs[name])
+        if self.rack is not None:
+            assert self.rack.unprepare(self.refs[name]) is None
         return iter(()) if left is None else self._refused(left, name)
 
     def move(self, name: str, node: str) -> None:
@@ -185,12 +199,13 @@ class Player:
 
     def use(self, *names: str) -> None:
         """Have containers use the devices of these claims and no others."""
-        entries = [self.node.entry(self.refs[name]) for name in names]
-        self.node.in_use = {device.cdi_device for entry in entries for device in entry.devices}
+        ids = (one for name in names for device in self.answers[name] for one in device.cdi_device_ids)
+        self.node.in_use = {one.partition("=")[2] for one in ids}
 
     def spec(self, name: str) -> Iterator[str]:
         """What the claim's CDI spec gives a container, but for the files of the driver."""
-        found = self.node.spec(self.refs[name])
+        held_by = self.node if self.rack is None else self.rack
+        found = held_by.spec(self.refs[name])
         validate(found)
         common = found["containerEdits"]
         yield "for all: " + " ".join(_edits({**common, "mounts": ()}))
@@ -204,7 +219,7 @@ class Player:
     def restart(self) -> Iterator[str]:
         """End the plugin, with all that its process has open, and start it anew."""
         self.node.discovery.close()
-        recovered = self.node.restart()
+        recovered = self.node.restart() if self.rack is None else self.rack.restart()
         for word in ("lost", "removed", "failed"):
             if found := getattr(recovered, word):
                 yield f"{word} {found}"
@@ -216,7 +231,10 @@ class Player:
 
     def reconcile(self) -> Iterator[str]:
         """Look for claims that are over."""
-        yield "let go of " + (", ".join(self.node.reconciler.run_once()) or "nothing")
+        gone = self.node.reconciler.run_once()
+        if self.rack is not None:
+            gone += self.rack.channels.reconciler.run_once()
+        yield "let go of " + (", ".join(gone) or "nothing")
 
     def finish(self) -> Iterator[str]:
         """Try again to take back what could not be."""
@@ -388,6 +406,8 @@ class Player:
             "kubelet-away": lambda: sets(listed_containers=ClaimBlocked("the kubelet is away")),
             # What the plugin has beside it.
             "crash": lambda *step: sets(crash_after=" ".join(step)),
+            "clique": lambda clique="": sets(clique=clique or None),
+            "imex": lambda why="": setattr(node.imex, "why_not", why),
             "hook-gone": lambda: sets(memory_hook=None),
             "block-aside": (node.boot_files / "journal" / "unreadable").touch,
             "nvidia-smi-fails": lambda: node.time_slices.failures.append(ClaimBlocked("it failed", "look")),
@@ -461,6 +481,11 @@ class Player:
         for entry in node.journal.entries():
             devices = ", ".join(map(_share, entry.devices))
             yield names.get(entry.uid, entry.uid), f"{entry.state}{self._odd(entry)} {devices}".rstrip()
+        for entry in () if self.rack is None else self.rack.channels.journal.entries():
+            channels = ", ".join(held.device for held in entry.devices)
+            yield f"gang {names.get(entry.uid, entry.uid)}", f"{entry.state} {channels}".rstrip()
+        ours = {cdi_spec_file_name(uid) for uid in names}
+        yield "other CDI files", ", ".join(sorted({one.name for one in node.cdi.iterdir()} - ours))
         for number, pci in enumerate(node.gpus):
             yield f"GPU {number}", ", ".join(self._gpu(number))
             for one in state.gpus[pci].memory.limits:
@@ -546,7 +571,10 @@ class Player:
 
 def _edits(edits: Object) -> Iterator[str]:
     yield from edits.get("env", ())
-    yield from (one["path"] for one in edits.get("deviceNodes", ()))
+    for one in edits.get("deviceNodes", ()):
+        # All others are nodes of the fake driver, which are what this machine lets a test make.
+        numbers = f" {one['major']}:{one['minor']} {one['permissions']}" if "imex" in one["path"] else ""
+        yield one["path"] + numbers
     for mount in edits.get("mounts", ()):
         yield f"{mount['hostPath']} at {mount['containerPath']} {mount['options'][0]}"
     yield from (Path(one["path"]).name for one in edits.get("hooks", ()) if "memory" in one["path"])
