@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from driver.devices.device import AttributeValue, CounterSet, Device, Taint
 from driver.devices.memory_limits import LIMITS_WITHHELD, MEMORY_LIMITS
+from driver.kinds.registry import KINDS
 from driver.nvml.pci_address import PciAddress
 from driver.policy.offers import Offers
 
@@ -44,6 +45,7 @@ def recalled(wanted: Offers, stored: Sequence[Device], stored_counters: Iterable
     counters = {one.name: one for one in wanted.counter_sets}
     counters |= {one.name: one for one in stored_counters if one.name not in counters or doubts.keeps(one)}
     sets = sorted((one for one in counters.values() if one.name in used), key=lambda one: one.pci)
+    merged = tuple(doubts.counted(device, sets) for device in merged)
     return replace(wanted, devices=merged, counter_sets=tuple(sets))
 
 
@@ -93,6 +95,17 @@ class _Doubts:
     def keeps(self, counters: CounterSet) -> bool:
         """Whether the stored counter set belongs to a GPU whose stored devices stay."""
         return counters.pci in self._whole and counters.pci in self._published
+
+    def counted(self, device: Device, sets: Sequence[CounterSet]) -> Device:
+        """The device with the counters of its GPU, if it is a stored one that takes all of it."""
+        # A look that was faster than the plugin has published a GPU that a virtual machine took as one that
+        # has no other form. Those that are still there would be given to somebody else.
+        name = KINDS.parse(device.name)
+        if device.counter_set or name is None or not name.takes_all or not self.stands_in(device):
+            return device
+        return device.consuming_all(
+            [one for one in sets for region in device.regions if one.pci == region.pci]
+        )
 
     def taints(self, device: Device) -> tuple[Taint, ...] | None:
         """The taints of a stored device that stays; None if it does not stay."""

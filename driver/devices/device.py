@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from driver.devices.region import Region
@@ -111,6 +111,18 @@ class Device:
         """What it consumes of each counter set, by the set's name; empty for a device without counters."""
         own = {self.counter_set: self.consumes} if self.counter_set else {}
         return {**own, **self.more_consumes}
+
+    def consuming_all(self, sets: Sequence[CounterSet]) -> Device:
+        """The device as one that consumes all of these counters; as it is if there are none."""
+        if not sets:
+            return self
+        first, *more = sets
+        return replace(
+            self,
+            counter_set=first.name,
+            consumes=dict(first.counters),
+            more_consumes={one.name: dict(one.counters) for one in more},
+        )
 
     @property
     def regions(self) -> tuple[Region, ...]:

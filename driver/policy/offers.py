@@ -206,19 +206,7 @@ def _passed_through(ordered: Sequence[GpuForms]) -> tuple[Device, ...]:
         if forms.passthrough is None:
             continue
         sets = [found for region in forms.passthrough.regions if (found := counters.get(region.pci))]
-        if not sets:
-            plain.append(forms.passthrough)
-            continue
-        taken = {one.name: dict(one.counters) for one in sets}
-        first = sets[0].name
-        counting.append(
-            replace(
-                forms.passthrough,
-                counter_set=first,
-                consumes=taken.pop(first),
-                more_consumes=taken,
-            )
-        )
+        (counting if sets else plain).append(forms.passthrough.consuming_all(sets))
     return (*plain, *reversed(counting))
 
 

@@ -1,8 +1,9 @@
 """Plays transcripts: text files that tell what is called on a fake node, and what changes by it.
 
-A file begins with its node: ``on MACHINE``, or ``on MACHINE with limits`` or ``with functions``; a story may
-have another. A story is a sentence after ``#``, and commands, which are the methods of Player. Below each
-stands, indented, what it answered and what differs since then on the node. ``- key`` is no more.
+A file begins with its node: ``on MACHINE``, perhaps ``with limits`` (of memory), ``with functions`` (of PCI)
+or ``with channels`` (of IMEX); a story may have another. A story is a sentence after ``#``, and commands,
+which are the methods of Player. Below each stands, indented, what it answered and what differs since then on
+the node. ``- key`` is no more.
 
 A device is ``0`` (a GPU by its position on the bus), ``m3`` (by its module), ``0:ts-4``, ``0:1g.10gb@6`` or
 ``0:1g.10gb@6:mps-2``. ``APPROVE=1`` writes what is indented again, so that git shows what would change.

@@ -1,5 +1,6 @@
 """A GPU that a virtual machine has is held, not lost: nothing of what is published moves or changes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,27 @@ def test_the_slices_are_the_same_while_a_virtual_machine_has_a_gpu_and_afterward
     node.tell()
     assert node.look() == before
     assert node.seen.events.posted == []
+
+
+@pytest.mark.parametrize(
+    "rule", ["passthrough: true", ALL_KINDS], ids=["beside the whole GPU", "beside all forms"]
+)
+def test_a_look_that_comes_before_the_plugin_says_who_has_the_gpu_frees_nothing_of_it(
+    tmp_path: Path, guard: Guard, rule: str
+) -> None:
+    """On a busy node a pod was given the GPU that a virtual machine had just got, and waited for its end."""
+    node = Node(tmp_path, guard, rule, "hgx-h100")
+    node.changeover = replace(node.changeover, settle_seconds=60.0)
+    node.look()
+    node.allocated = frozenset({node.vfio(3)})
+    node.bind(3, "vfio-pci")
+    node.look()
+    node.tell(node.vfio(3))
+    node.look()
+
+    of_gpu = [one for one in node.devices() if one["name"].startswith(node.vfio(3).removesuffix("-vfio"))]
+    assert len(of_gpu) > 1
+    assert [one["name"] for one in of_gpu if not one.get("taints") and not one.get("consumesCounters")] == []
 
 
 def test_all_gpus_of_a_node_may_be_with_virtual_machines(node: Node) -> None:
