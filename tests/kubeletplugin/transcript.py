@@ -5,8 +5,9 @@ or ``with channels`` (of IMEX); a story may have another. A story is a sentence 
 which are the methods of Player. Below each stands, indented, what it answered and what differs since then on
 the node. ``- key`` is no more.
 
-A device is ``0`` (a GPU by its position on the bus), ``m3`` (by its module), ``0:ts-4``, ``0:1g.10gb@6`` or
-``0:1g.10gb@6:mps-2``. ``APPROVE=1`` writes what is indented again, so that git shows what would change.
+A device is ``0`` (a GPU by its position on the bus), ``m3`` (by its module), ``0:ts-4``, ``0:1g.10gb@6``,
+``0:1g.10gb@6:mps-2``, ``channel-1``, or any name after ``!``, and after ``channel:`` for the driver of
+channels. ``APPROVE=1`` writes what is indented again, so that git shows what would change.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ class Player:
         """Have a claim allocated these devices, perhaps anew."""
         options = dict(word.split("=", 1) for word in words if "=" in word)
         named = [word for word in words if "=" not in word and word not in ("admin", "mps")]
-        devices = [self._device(word) for word in named if not word.startswith("channel-")]
+        devices = [self._device(word) for word in named if not word.startswith("channel")]
         more: Object = {"uid": f"uid-of-{name}{number}", "admin": "admin" in words}
         if found := _config(options, mps="mps" in words):
             more["config"] = found
@@ -168,7 +169,7 @@ class Player:
         else:
             self.refs[name] = self.node.claim_devices(name, *devices, **more)
         if self.rack is not None and len(devices) < len(named):
-            self.rack.give(self.refs[name], named[-1], options.get("clique", CLIQUE))
+            self.rack.give(self.refs[name], named[-1].removeprefix("channel:"), CLIQUE)
 
     def another(self, name: str, *words: str) -> None:
         """The claim was deleted, and one of its name is there; it stays known as the old one."""
@@ -544,6 +545,8 @@ class Player:
         return self.node.sysfs / "bus/pci/devices" / str(self.node.gpus[int(gpu)])
 
     def _device(self, word: str) -> str:
+        if word.startswith("!"):
+            return word.removeprefix("!")
         if "+" in word and word.endswith(":vfio"):
             gpus = word.removesuffix(":vfio").split("+")
             return passthrough_device_name([self.node.gpus[int(gpu)] for gpu in gpus]) or ""
