@@ -12,7 +12,6 @@ channels. ``APPROVE=1`` writes what is indented again, so that git shows what wo
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -23,30 +22,26 @@ from typing import Any
 from driver.kinds.passthrough.kind import passthrough_device_name
 from kubeletplugin.reports.device_status import Observed, claim_statuses
 from tests.clusters import Object
-from tests.gpus import ApiError, ClaimBlocked, ClaimRefused, DriverError, read_function
+from tests.gpus import ApiError, ClaimBlocked, ClaimRefused, DriverError
 from tests.kubeletplugin.cdi_schema import validate
 from tests.kubeletplugin.channel_node import CLIQUE, ChannelNode
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
-from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import made, with_config
+from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import with_config
 from tests.kubeletplugin.fake_node import Crash, FakeNode
 from tests.kubeletplugin.share_node import config, slicing
 from tests.kubeletplugin.sharing.limiting_node import limiting, publish
 from tests.kubeletplugin.sharing.memory.memory_node import Container, MemoryNode
+from tests.kubeletplugin.shown_in_transcripts import MIB, edits_shown, look, readable
 from tests.kubeletplugin.shown_node import ONE, THREE
 from tests.plugin import (
     ClaimRef,
-    Entry,
     HealRequest,
     HeldDevice,
     PreparedDevice,
-    cdi_spec_file_name,
 )
 from tests.vgpu_hosts import turn_virtual_off
 
 FOLDER = Path(__file__).parent
-MIB = 1 << 20
-_AT_RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-"""The id of a share, which the scheduler makes up; all other UUIDs follow from names."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +124,10 @@ class Player:
                 said += [f"{key}: {text}" for key, text in now.items() if before.get(key) != text]
                 said += [f"- {key}" for key in before if key not in now]
                 before = now
-                yield from (f"    {self._readable(text)}" for text in said)
+                yield from (f"    {readable(self.node, text)}" for text in said)
+
+    def _look(self) -> dict[str, str]:
+        return look(self.node, self.rack, {ref.uid: name for name, ref in self.refs.items()})
 
     def _do(self, command: str, *words: str) -> Iterator[str]:
         try:
@@ -210,11 +208,11 @@ class Player:
         found = held_by.spec(self.refs[name])
         validate(found)
         common = found["containerEdits"]
-        yield "for all: " + " ".join(_edits({**common, "mounts": ()}))
+        yield "for all: " + " ".join(edits_shown({**common, "mounts": ()}))
         if "mounts" in common:
             yield "and files of the driver"
         for device in found["devices"]:
-            yield "; ".join(_edits(device["containerEdits"]))
+            yield "; ".join(edits_shown(device["containerEdits"]))
 
     # The plugin.
 
@@ -472,75 +470,6 @@ class Player:
     def _held(self, name: str) -> tuple[HeldDevice, ...]:
         return self.node.entry(self.refs[name]).devices
 
-    # What is seen.
-
-    def _look(self) -> dict[str, str]:
-        return {key: text for key, text in self._all() if text}
-
-    def _all(self) -> Iterator[tuple[str, str]]:
-        node, state = self.node, self.node.machine.state
-        names = {ref.uid: name for name, ref in self.refs.items()}
-        for entry in node.journal.entries():
-            devices = ", ".join(map(_share, entry.devices))
-            yield names.get(entry.uid, entry.uid), f"{entry.state}{self._odd(entry)} {devices}".rstrip()
-        for entry in () if self.rack is None else self.rack.channels.journal.entries():
-            channels = ", ".join(held.device for held in entry.devices)
-            yield f"gang {names.get(entry.uid, entry.uid)}", f"{entry.state} {channels}".rstrip()
-        ours = {cdi_spec_file_name(uid) for uid in names}
-        yield "other CDI files", ", ".join(sorted({one.name for one in node.cdi.iterdir()} - ours))
-        for number, pci in enumerate(node.gpus):
-            yield f"GPU {number}", ", ".join(self._gpu(number))
-            for one in state.gpus[pci].memory.limits:
-                limit = f"{one.soft_bytes // MIB} to {one.hard_bytes // MIB}"
-                yield f"limit of {one.cgroup.rpartition('/')[2]} on GPU {number}", f"{limit} MiB"
-        for name, daemon in node.mps.running.items():
-            users = " of several users" if daemon.multi_user else ""
-            limits = ", ".join(map(str, daemon.pinned_memory_mib))
-            limits = f"{daemon.active_thread_percentage} %, {limits} MiB"
-            yield f"daemon {name}", f"{limits} of {', '.join(daemon.devices)}{users}"
-        fabric = state.fabric.connected if node.machine.spec.fabric_manager else ()
-        yield "the switches connect", ", ".join(map(str, fabric))
-        for folder in ("sharing", "fabric", "memory"):
-            paths = sorted(path.stem for path in (node.boot_files / folder).glob("*.json"))
-            yield f"records of {folder}", ", ".join(paths)
-        if isinstance(node, PassthroughNode):
-            for address, driver in node.changed().items():
-                yield f"function {address}", str(driver)
-            for function, vgpu in made(node).items():
-                yield f"vGPU on {function}", f"type {vgpu.type_id} {vgpu.uuid}".rstrip()
-
-    def _odd(self, entry: Entry) -> str:
-        """What is odd about the spec of a claim: only one that is prepared has one, as it was written."""
-        path, wants = self.node.cdi / cdi_spec_file_name(entry.uid), entry.state == "prepared"
-        if not path.exists():
-            return " without spec" if wants else ""
-        is_as_written = hashlib.sha256(path.read_bytes()).hexdigest() == entry.spec_sha256
-        return " with a spec" if not wants else "" if is_as_written else " with another spec"
-
-    def _gpu(self, number: int) -> Iterator[str]:
-        """How a GPU differs from one that nobody has used."""
-        gpu = self.node.machine.state.gpus[self.node.gpus[number]]
-        catalogue = self.node.machine.spec.product.mig
-        if gpu.mig.enabled or gpu.mig.pending:
-            yield "MIG" if gpu.mig.enabled and gpu.mig.pending else "MIG pending"
-        for one in gpu.mig.instances:
-            assert catalogue is not None
-            profile = catalogue.profile(one.profile_id).name
-            yield f"{profile}@{one.placement.start}{'' if one.compute_instances else ' empty'}"
-        if gpu.compute_mode != "default":
-            yield gpu.compute_mode
-        if gpu.time_slice:
-            yield f"time-slice {self.node.interval(number)}"
-        if gpu.persistence:
-            yield "persistent"
-        if isinstance(self.node, PassthroughNode):
-            function = read_function(self.node.sysfs, self.node.gpus[number])
-            if function is not None and function.virtual:
-                yield f"{len(function.virtual)} virtual functions"
-            override = self._function(number) / "driver_override"
-            if override.exists() and (driver := override.read_text().strip()) != "(null)":
-                yield f"override {driver}"
-
     def _function(self, gpu: int | str) -> Path:
         return self.node.sysfs / "bus/pci/devices" / str(self.node.gpus[int(gpu)])
 
@@ -564,37 +493,6 @@ class Player:
         if at:
             return self.node.partition(number, profile, int(start)) + (f"-{form}" if form else "")
         return self.node.whole(number) + (f"-{part}" if part else "")
-
-    def _readable(self, text: str) -> str:
-        text = text.replace(str(self.node.folder), "FOLDER")
-        for number, pci in enumerate(self.node.gpus):
-            for word in (self.node.machine.uuid(pci), self.node.whole(number), str(pci)):
-                text = text.replace(word, f"gpu{number}")
-        return _AT_RANDOM.sub("(uuid)", text)
-
-
-def _edits(edits: Object) -> Iterator[str]:
-    yield from edits.get("env", ())
-    for one in edits.get("deviceNodes", ()):
-        # All others are nodes of the fake driver, which are what this machine lets a test make.
-        numbers = f" {one['major']}:{one['minor']} {one['permissions']}" if "imex" in one["path"] else ""
-        yield one["path"] + numbers
-    for mount in edits.get("mounts", ()):
-        yield f"{mount['hostPath']} at {mount['containerPath']} {mount['options'][0]}"
-    yield from (Path(one["path"]).name for one in edits.get("hooks", ()) if "memory" in one["path"])
-
-
-def _share(held: HeldDevice) -> str:
-    share, words = held.share, [held.device]
-    if share is not None:
-        amounts = ((share.shares, "shares"), (share.memory_bytes // MIB, "MiB"))
-        words += [f"{amount} {unit}" for amount, unit in amounts if amount]
-        words += [share.interval] if share.interval else []
-        if share.strategy == "MPS":
-            words.append(f"{share.active_thread_percentage} % {share.pinned_memory_mib} MiB")
-    if held.memory_limit_bytes is not None:
-        words.append(f"held to {held.memory_limit_bytes // MIB} MiB")
-    return " ".join(words)
 
 
 def _config(options: dict[str, str], *, mps: bool) -> list[Object]:
