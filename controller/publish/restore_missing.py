@@ -100,12 +100,12 @@ class _Doubts:
         """The device with the counters of its GPU, if it is a stored one that takes all of it."""
         # A look that was faster than the plugin has published a GPU that a virtual machine took as one that
         # has no other form. Those that are still there would be given to somebody else.
-        name = KINDS.parse(device.name)
-        if device.counter_set or name is None or not name.takes_all or not self.stands_in(device):
+        if device.counter_set or not self.stands_in(device):
             return device
-        return device.consuming_all(
-            [one for one in sets for region in device.regions if one.pci == region.pci]
-        )
+        name, of_gpu = KINDS.parse(device.name), {one.pci: one for one in sets}
+        if name is None or not name.takes_all:
+            return device
+        return device.consuming_all([of_gpu[one.pci] for one in device.regions if one.pci in of_gpu])
 
     def taints(self, device: Device) -> tuple[Taint, ...] | None:
         """The taints of a stored device that stays; None if it does not stay."""

@@ -39,13 +39,13 @@ class ChannelNode:
     def claim(self, name: str, number: int) -> ClaimRef:
         """An allocated claim for a channel."""
         ref = self.node.claim_devices(name)
-        self.give(ref, f"channel-{number}", CLIQUE)
+        self.give(ref, f"channel-{number}")
         return ref
 
-    def give(self, ref: ClaimRef, device: str, clique: str) -> None:
+    def give(self, ref: ClaimRef, device: str) -> None:
         """Have a claim allocated a channel, too."""
         results = self.node.api[ref.namespace, ref.name]["status"]["allocation"]["devices"]["results"]
-        given = {"request": "channel", "driver": CHANNELS_DRIVER_NAME, "pool": clique}
+        given = {"request": "channel", "driver": CHANNELS_DRIVER_NAME, "pool": CLIQUE}
         results.append({**given, "device": device})
 
     def prepare(self, ref: ClaimRef) -> tuple[PreparedDevice, ...]:

@@ -24,7 +24,7 @@ from kubeletplugin.reports.device_status import Observed, claim_statuses
 from tests.clusters import Object
 from tests.gpus import ApiError, ClaimBlocked, ClaimRefused, DriverError
 from tests.kubeletplugin.cdi_schema import validate
-from tests.kubeletplugin.channel_node import CLIQUE, ChannelNode
+from tests.kubeletplugin.channel_node import ChannelNode
 from tests.kubeletplugin.devices.kinds.passthrough.scene import PassthroughNode
 from tests.kubeletplugin.devices.kinds.vgpu.vgpu_node import with_config
 from tests.kubeletplugin.fake_node import Crash, FakeNode
@@ -167,7 +167,7 @@ class Player:
         else:
             self.refs[name] = self.node.claim_devices(name, *devices, **more)
         if self.rack is not None and len(devices) < len(named):
-            self.rack.give(self.refs[name], named[-1].removeprefix("channel:"), CLIQUE)
+            self.rack.give(self.refs[name], named[-1].removeprefix("channel:"))
 
     def another(self, name: str, *words: str) -> None:
         """The claim was deleted, and one of its name is there; it stays known as the old one."""

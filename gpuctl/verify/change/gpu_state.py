@@ -102,16 +102,19 @@ class GpuTools:
 
 @contextmanager
 def gpu_tools(places: Places) -> Iterator[GpuTools]:
-    """The tools for the GPUs of a node. After the block this process has no GPU open. Raises ConfigError."""
+    """The tools for the GPUs of a node. After the block this process has no GPU open.
+
+    Raises ConfigError and StorageError.
+    """
     roots = places.roots()
     nvml, fabric = nvml_from_flag(places.nvml, roots), fabric_from_flag(places.nvml, roots)
-    kernel, binder, users = pci_ports(nvml, roots, places.sysfs_root)
-    guard = Guard()
-    discovery = Discovery(nvml, places.sysfs_root, guard)
     # For links to the driver's libraries, which nvidia-smi needs where the driver is not in this root. A
     # temporary folder would stay after a kill; this one goes with whoever restores the machine.
     links = record_path(places).with_suffix(".links")
     make_private_folder(links.parent)
+    kernel, binder, users = pci_ports(nvml, roots, places.sysfs_root)
+    guard = Guard()
+    discovery = Discovery(nvml, places.sysfs_root, guard)
     time_slices = TimeSlices(DriverPrograms(InstalledDriver(roots), links))
     try:
         yield GpuTools(discovery, places.sysfs_root, kernel, binder, users, time_slices, fabric)
